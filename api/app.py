@@ -1,0 +1,86 @@
+"""The one place where things are put together: settings in, a WSGI application out."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import structlog
+from flask import Flask, Response, request
+from flask_cors import CORS
+from uuid_utils import uuid7
+from werkzeug.middleware.proxy_fix import ProxyFix
+
+from api import chats, completions, errors, runs, sessions, system, tokens
+from api.app_state import Chatkeep
+from api.body import STRING_BODY, StringBody
+from api.responses import envelope
+from conf.logs import set_up_logs
+from conf.settings import Settings
+from db.database import open_database
+from db.migrate import migrate
+from services.completions import Completions
+from services.models import ModelDirectory
+from services.workers import Workers
+
+BLUEPRINTS = (
+    chats.blueprint, sessions.blueprint, completions.blueprint, tokens.blueprint, runs.blueprint, system.blueprint,
+)
+
+
+def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flask:
+    """A server on a migrated database, with the models of the settings unless others are given.
+
+    Starts one background thread; `close_app` ends it.
+    """
+    set_up_logs(settings.log_level)
+    open_database(settings)
+    migrate(settings)
+    app = Flask(__name__, static_folder=None)
+    app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = False
+    models = models or ModelDirectory(settings.model)
+    workers = Workers(settings.runs)
+    app.extensions["chatkeep"] = Chatkeep(settings, models, workers, Completions(settings, workers, models))
+    for blueprint in BLUEPRINTS:
+        app.register_blueprint(blueprint, url_prefix=settings.server.base_path + (blueprint.url_prefix or ""))
+    errors.install(app)
+    app.register_error_handler(StringBody, lambda error: envelope(100, STRING_BODY, None))
+    app.before_request(_name_request)
+    app.after_request(_sign_response)
+    if settings.server.cors_origins:
+        CORS(app, origins=settings.server.cors_origins)
+    app.wsgi_app = single_slashes(app.wsgi_app)  # type: ignore[method-assign]
+    if settings.server.proxies:
+        hops = settings.server.proxies
+        app.wsgi_app = ProxyFix(app.wsgi_app, hops, hops, hops, hops)  # type: ignore[method-assign]
+    workers.open()
+    return app
+
+
+def close_app(app: Flask) -> None:
+    """Store what is running as interrupted and stop the background thread."""
+    parts: Chatkeep = app.extensions["chatkeep"]
+    parts.workers.close()
+
+
+def single_slashes(wsgi_app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """`//` in a path counts as `/`, without a redirect."""
+
+    def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        while "//" in path:
+            path = path.replace("//", "/")
+        environ["PATH_INFO"] = path
+        return wsgi_app(environ, start_response)
+
+    return call
+
+
+def _name_request() -> None:
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(request_id=uuid7().hex, route=request.endpoint)
+
+
+def _sign_response(response: Response) -> Response:
+    response.headers["X-Request-Id"] = structlog.contextvars.get_contextvars().get("request_id", "")
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    return response

@@ -1,0 +1,24 @@
+"""What create_app put together, as routes reach it."""
+
+from dataclasses import dataclass
+
+from flask import current_app
+
+from conf.settings import Settings
+from services.completions import Completions
+from services.models import ModelDirectory
+from services.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Chatkeep:
+    settings: Settings
+    models: ModelDirectory
+    workers: Workers
+    completions: Completions
+
+
+def chatkeep() -> Chatkeep:
+    """The parts of the running server."""
+    parts: Chatkeep = current_app.extensions["chatkeep"]
+    return parts

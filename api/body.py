@@ -1,0 +1,149 @@
+"""The door: bytes become a clean JSON object or a refusal that says what is wrong with them."""
+
+import json
+from typing import Any, NoReturn
+
+from flask import current_app, request
+
+from conf.settings import LimitSettings
+from db.jsontext import IntegerTooBig, clean
+from services.errors import InvalidArgument
+
+MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
+STRING_BODY = "AttributeError(\"'str' object has no attribute 'get'\")"  # clients compare it
+
+
+class StringBody(Exception):
+    """The body is a JSON text; RAGFlow answers it with a literal that clients compare."""
+
+
+def limits() -> LimitSettings:
+    found: LimitSettings = current_app.extensions["chatkeep"].settings.limits
+    return found
+
+
+def read_object(limit: int | None = None) -> dict[str, Any]:
+    """The body's JSON object; no body is an empty one, a form's fields are texts.
+
+    Raises TooLarge, InvalidArgument, StringBody. Cleaned: no NUL, no lone surrogate, no NaN.
+    """
+    request.max_content_length = limit or limits().body_bytes
+    if request.mimetype == "application/x-www-form-urlencoded":
+        return clean(request.form.to_dict())  # type: ignore[no-any-return]
+    raw = request.get_data(cache=True)
+    if not raw.strip():
+        return {}
+    if request.mimetype != "application/json":
+        raise InvalidArgument(
+            f"Content-Type is {request.mimetype or 'missing'!r}; a JSON body needs application/json"
+        )
+    value = _parse(raw)
+    if isinstance(value, str):
+        raise StringBody
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"the JSON body is {_kind(value)}; it must be an object")
+    return clean(value)  # type: ignore[no-any-return]
+
+
+def _parse(raw: bytes) -> Any:
+    try:
+        value = json.loads(raw)
+    except RecursionError:
+        _too_deep()
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise InvalidArgument(MALFORMED) from None
+    except ValueError:  # an integer of more digits than Python converts
+        raise IntegerTooBig("an integer in the body is beyond 64 bits") from None
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > limits().json_depth + 1:
+            _too_deep()
+        level = [child for item in level if isinstance(item, dict | list) for child in _children(item)]
+    return value
+
+
+def _children(item: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(item.values()) if isinstance(item, dict) else item
+
+
+def _too_deep() -> NoReturn:
+    raise InvalidArgument(f"the JSON body is nested deeper than {limits().json_depth} levels")
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    return {list: "an array", bool: "a boolean"}.get(type(value), "a number")
+
+
+def text_field(body: dict[str, Any], name: str) -> str | None:
+    """An optional text of 1 to 255 characters; empty counts as absent. Raises InvalidArgument."""
+    value = body.get(name)
+    if value in (None, ""):
+        return None
+    if not isinstance(value, str):
+        raise InvalidArgument(f"`{name}` must be a text, not {_kind_of(value)}")
+    if len(value) > limits().text_length:
+        raise InvalidArgument(f"`{name}` has {len(value)} characters; at most {limits().text_length} are allowed")
+    return value
+
+
+def _kind_of(value: Any) -> str:
+    return "an object" if isinstance(value, dict) else _kind(value)
+
+
+def flag(body: dict[str, Any], *names: str, default: bool) -> bool:
+    """A switch: booleans, 0 and 1, the texts true and false; absent or null is the default.
+
+    The first of `names` that is there counts. Raises InvalidArgument.
+    """
+    name = next((name for name in names if body.get(name) is not None), None)
+    if name is None:
+        return default
+    value = body[name]
+    word = value.strip().lower() if isinstance(value, str) else value
+    if isinstance(word, bool) or (isinstance(word, int) and word in (0, 1)):
+        return bool(word)
+    if word in ("true", "1"):
+        return True
+    if word in ("false", "0"):
+        return False
+    raise InvalidArgument(f"`{name}` must be true or false, not {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)[:80]
+
+
+def ids_of(body: dict[str, Any], name: str = "ids") -> list[str]:
+    """A list of ids, as sent, with repeats. Raises InvalidArgument, InvalidData for an item that is no text."""
+    value = body.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise InvalidArgument(f"`{name}` must be a list of ids, not {_shown(value)}")
+    if len(value) > limits().ids:
+        raise InvalidArgument(f"`{name}` holds {len(value)} ids; at most {limits().ids} are allowed in one call")
+    return value
+
+
+def paging() -> tuple[int, int]:
+    """`page` and `page_size` of a list: 1 and 30 where absent or no positive number. Raises InvalidArgument."""
+    size = _positive(request.args.get("page_size"), 30)
+    if size > 100:
+        raise InvalidArgument("page_size must be less than or equal to 100")
+    return _positive(request.args.get("page"), 1), size
+
+
+def _positive(text: str | None, default: int) -> int:
+    try:
+        number = int(text or default)
+    except ValueError:
+        return default
+    return number if 0 < number < 10**9 else default
+
+
+def descending() -> bool:
+    """`desc`: anything but the text false, in any case."""
+    return request.args.get("desc", "true").strip().lower() != "false"

@@ -1,0 +1,98 @@
+"""RAGFlow's words for a turn: what `structure_answer` says in a Frame, as RAGFlow's clients read it.
+
+A stream ends once: by `data: true`, or by the one frame of a failure.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from services.completions import Reading
+from services.events import Event, FinishReason
+from services.structure_answer import Frame, Turn, structure_answer
+
+TERMINATOR = {"code": 0, "message": "", "data": True}
+
+
+class RagflowFrames:
+    """Translates one run's events for one reader; `legacy` speaks the cumulative style of older clients."""
+
+    def __init__(self, reading: Reading, chat_id: str, *, legacy: bool = False, after: int = 0) -> None:
+        self.names = names(reading, chat_id)
+        self.reading = reading
+        self.legacy = legacy
+        self.turn = Turn()
+
+    def __call__(self, event: Event) -> Iterator[dict[str, Any]]:
+        frame = structure_answer(self.turn, event, self.reading.turn_id, self.reading.session_id)
+        if frame is None:
+            return
+        if frame.final:
+            yield from self._ending(frame)
+        elif self.legacy:
+            yield _envelope(_delta(self.turn.text) | self.names)
+        else:
+            yield _envelope(_delta(frame.answer) | _think_flags(frame) | self.names)
+
+    def _ending(self, frame: Frame) -> Iterator[dict[str, Any]]:
+        if frame.finish_reason is FinishReason.ERROR:
+            yield failure_frame(frame, self.names)
+            return
+        yield _envelope(_final(frame, self.turn.text if self.legacy else "") | self.names)
+        yield TERMINATOR
+
+
+def plain(reading: Reading, chat_id: str) -> tuple[Frame, dict[str, Any]]:
+    """Read a run to its end: the last frame, and the data of a reply that doesn't stream."""
+    turn = Turn()
+    last: Frame | None = None
+    for numbered in reading.follow():
+        if numbered is not None:
+            last = structure_answer(turn, numbered.event, reading.turn_id, reading.session_id) or last
+    if last is None or not last.final:
+        raise RuntimeError(f"run {reading.run_id} ended without an end")
+    return last, _final(last, turn.text) | names(reading, chat_id)
+
+
+def names(reading: Reading, chat_id: str) -> dict[str, Any]:
+    """What every frame says of itself, so that a client can't mix two answers."""
+    named = {"id": reading.turn_id, "session_id": reading.session_id or ("" if not chat_id else None)}
+    return named | ({"chat_id": chat_id} if chat_id else {}) | {"run_id": reading.run_id}
+
+
+def failure_frame(frame: Frame, named: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "code": 500, "message": frame.error_message,
+        "data": {
+            "answer": f"**ERROR**: {frame.error_message}", "reference": [], "final": True,
+            "finish_reason": FinishReason.ERROR, "error_code": frame.error_code,
+        } | named,
+    }
+
+
+def _envelope(data: dict[str, Any]) -> dict[str, Any]:
+    return {"code": 0, "message": "", "data": data}
+
+
+def _delta(text: str) -> dict[str, Any]:
+    return {"answer": text, "reference": {"chunks": []}, "audio_binary": None, "final": False}
+
+
+def _think_flags(frame: Frame) -> dict[str, Any]:
+    if frame.start_to_think:
+        return {"start_to_think": True}
+    return {"end_to_think": True} if frame.end_to_think else {}
+
+
+def _final(frame: Frame, answer: str) -> dict[str, Any]:
+    shown = {
+        "answer": answer, "reference": frame.reference, "audio_binary": None, "prompt": "",
+        "created_at": frame.created_at, "final": True, "finish_reason": frame.finish_reason,
+    }
+    if frame.usage:
+        shown["usage"] = {
+            "prompt_tokens": frame.usage.prompt_tokens, "completion_tokens": frame.usage.completion_tokens,
+            "total_tokens": frame.usage.total_tokens,
+        }
+    return shown
+
+

@@ -1,0 +1,80 @@
+"""Runs: what is being answered, and stopping it. Our own routes: the HTTP status is the right one."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from api.app_state import chatkeep
+from api.auth import authenticate, principal
+from api.responses import success
+from db.models import Run
+from services.conversation_service import ConversationService
+from services.dialog_service import DialogService
+from services.errors import InvalidArgument
+from services.runs import RunService, RunStatus
+
+blueprint = Blueprint("runs", __name__, url_prefix="/api/v1")
+blueprint.before_request(authenticate)
+
+
+@blueprint.get("/chats/<chat_id>/sessions/<session_id>/runs")
+def list_runs(chat_id: str, session_id: str) -> Response:
+    """A session's runs, newest first; `status` (repeatable) keeps those of these states."""
+    _own_session(chat_id, session_id)
+    statuses = [status for status in request.args.getlist("status") if status]
+    unknown = next((status for status in statuses if status not in list(RunStatus)), None)
+    if unknown is not None:
+        raise InvalidArgument(f"`status` is one of {', '.join(RunStatus)}, not {unknown!r}")
+    return success([_shown(run) for run in RunService.list(principal(), session_id, statuses)])
+
+
+@blueprint.get("/chats/<chat_id>/sessions/<session_id>/runs/<run_id>")
+def get_in_session(chat_id: str, session_id: str, run_id: str) -> Response:
+    """One run of a session."""
+    _own_session(chat_id, session_id)
+    return success(_shown(RunService.get(principal(), run_id, session_id)))
+
+
+@blueprint.post("/chats/<chat_id>/sessions/<session_id>/runs/<run_id>/cancel")
+def cancel_in_session(chat_id: str, session_id: str, run_id: str) -> Response:
+    """Stop a run of a session."""
+    _own_session(chat_id, session_id)
+    return _cancel(RunService.get(principal(), run_id, session_id))
+
+
+@blueprint.get("/runs/<run_id>")
+def get(run_id: str) -> Response:
+    """One run, by its id alone."""
+    return success(_shown(RunService.get(principal(), run_id)))
+
+
+@blueprint.post("/runs/<run_id>/cancel")
+def cancel(run_id: str) -> Response:
+    """Stop a run: its partial answer is stored. 409 where it has ended, and nothing changes."""
+    return _cancel(RunService.get(principal(), run_id))
+
+
+def _cancel(run: Run) -> Response:
+    chatkeep().completions.cancel(principal(), run)
+    return success({"id": run.id, "cancel_requested": True})
+
+
+def _own_session(chat_id: str, session_id: str) -> None:
+    ConversationService.get_in_chat(principal(), DialogService.get_by_id(principal(), chat_id).id, session_id)
+
+
+def _shown(run: Run) -> dict[str, Any]:
+    """A run without its owner's address and without the provider's words."""
+    return {
+        "id": run.id, "session_id": run.conversation_id, "kind": run.kind, "message_id": run.turn_id,
+        "status": run.status, "outcome": run.outcome, "finish_reason": run.finish_reason,
+        "error_code": run.error_code, "usage": run.usage, "cancel_requested": bool(run.cancel_requested),
+        "started_at": _iso(run.started_at), "ended_at": _iso(run.ended_at),
+    }
+
+
+def _iso(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,40 @@
+"""The server itself: is it alive, is it ready, and its page."""
+
+from importlib.resources import files
+
+from flask import Blueprint, Response
+
+from api.app_state import chatkeep
+from api.responses import envelope, success
+from conf import __version__
+from db.database import connection, fetch
+
+blueprint = Blueprint("system", __name__)
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; " \
+         "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+
+
+@blueprint.get("/")
+def page() -> Response:
+    """The page: chats, sessions, a question and its cited answer."""
+    text = (files("api") / "static" / "index.html").read_text("utf-8")
+    headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff",
+               "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
+    return Response(text, mimetype="text/html", headers=headers)
+
+
+@blueprint.get("/healthz")
+def healthz() -> Response:
+    """The process is alive."""
+    return success({"version": __version__})
+
+
+@blueprint.get("/readyz")
+def readyz() -> Response:
+    """Ready for requests: the database answers, and the server isn't shutting down. Else 503."""
+    if chatkeep().workers.draining:
+        return envelope(503, "the server is shutting down", None, 503)
+    with connection():
+        fetch("SELECT 1")
+    return success({"database": "ok"})

@@ -1,0 +1,42 @@
+"""Tokens of the caller's tenant. The secret is answered once; log and metrics never name one."""
+
+from typing import Any
+
+from flask import Blueprint, Response
+
+from api.auth import authenticate, principal
+from api.body import read_object, text_field
+from api.responses import success, times
+from db.models import ApiToken
+from services.api_tokens import ApiTokenService
+
+blueprint = Blueprint("tokens", __name__, url_prefix="/api/v1/system/tokens")
+blueprint.before_request(authenticate)
+
+
+@blueprint.get("")
+def list_tokens() -> Response:
+    """The tenant's tokens, newest first, without secrets."""
+    return success([_shown(row) for row in ApiTokenService.list(principal())])
+
+
+@blueprint.post("")
+def create() -> Response:
+    """A new token; `token` is in this answer only."""
+    row, secret = ApiTokenService.create(principal(), text_field(read_object(), "name"))
+    return success(_shown(row) | {"token": secret, "beta": None})
+
+
+@blueprint.delete("/<id_or_secret>")
+def revoke(id_or_secret: str) -> Response:
+    """Revoke a token by its row's id or by itself; also true where there is none, as in RAGFlow."""
+    ApiTokenService.revoke(principal(), id_or_secret)
+    return success(True)
+
+
+def _shown(row: ApiToken) -> dict[str, Any]:
+    return {
+        "id": row.id, "tenant_id": row.tenant_id, "name": row.name, "prefix": row.prefix,
+        "dialog_id": row.dialog_id, "source": row.source, "origins": row.origins,
+        "last_used_time": row.last_used_time, "expires_time": row.expires_time,
+    } | times(row)

@@ -1,0 +1,172 @@
+"""Connections: one pool a process, on either engine.
+
+`database` is a proxy that `open_database` fills once. Services hold a connection only inside
+`with connection():`, which nests; a change stands in `with transaction():`. Every statement is
+fetched to its end, since an open RETURNING keeps SQLite's write lock.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from peewee import DatabaseProxy, OperationalError
+from playhouse.pool import PooledPostgresqlDatabase, PooledSqliteDatabase
+
+from conf.settings import DocumentSettings, Settings
+
+database = DatabaseProxy()
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What the two engines spell differently. `now` is the database's clock in epoch seconds."""
+
+    name: str
+    now: str
+    for_update: str  # FOR UPDATE would block the foreign-key checks of child rows
+    find: str  # the function that finds a text in a text
+
+
+SQLITE = Dialect("sqlite", "((julianday('now') - 2440587.5) * 86400.0)", "", "instr")
+POSTGRES = Dialect(
+    "postgres", "extract(epoch from clock_timestamp())::float8", " FOR NO KEY UPDATE", "strpos"
+)
+
+PRAGMAS = {
+    "journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 30_000,
+    "synchronous": "full", "journal_size_limit": 64 * 1024 * 1024,
+}
+_TIMEOUTS = {
+    "statement_timeout": "30s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s",
+}
+_KEEPALIVE = {
+    "connect_timeout": 5, "keepalives_idle": 30, "keepalives_interval": 5,
+    "keepalives_count": 3, "tcp_user_timeout": 10_000,
+}
+
+
+class SqlitePool(PooledSqliteDatabase):
+    """SQLite's pool: opening a file anew for each request costs more than the request."""
+
+    dialect = SQLITE
+    schema: str | None = None
+    limits: DocumentSettings
+    rendered: dict[str, str]
+
+
+class PostgresPool(PooledPostgresqlDatabase):
+    """A pool that asks a connection whether it lives after checkout, outside the pool's lock.
+
+    peewee asks inside it: one stuck backend then stops every thread of the process.
+    """
+
+    dialect = POSTGRES
+    schema: str | None = None
+    limits: DocumentSettings
+    rendered: dict[str, str]
+
+    def _is_closed(self, conn: Any) -> bool:
+        return bool(conn.closed)
+
+    def connect(self, reuse_if_open: bool = False) -> bool:
+        while True:
+            opened = bool(super().connect(reuse_if_open))
+            try:
+                self.execute_sql("SELECT 1").fetchall()
+            except OperationalError:
+                self.manual_close()
+                continue
+            return opened
+
+
+Pool = SqlitePool | PostgresPool
+
+
+def open_database(settings: Settings, url: str = "") -> Pool:
+    """Fill the proxy with the pool that the settings name. Opens no connection yet."""
+    url = url or settings.database.url
+    pool = {
+        "max_connections": settings.database.pool_size,
+        "timeout": settings.database.pool_timeout,
+        "autoconnect": False,
+    }
+    if url.startswith("sqlite:///"):
+        opened: Pool = _open_sqlite(url.removeprefix("sqlite:///"), pool)
+    elif url.startswith(("postgresql://", "postgres://")):
+        opened = _open_postgres(url.replace("postgres://", "postgresql://", 1), settings, pool)
+    else:
+        raise ValueError(f"database.url must begin with sqlite:/// or postgresql://, not {url.split(':')[0]!r}")
+    opened.rendered = {}
+    opened.limits = settings.document
+    database.initialize(opened)
+    return opened
+
+
+def _open_sqlite(path: str, pool: dict[str, Any]) -> Pool:
+    if sqlite3.sqlite_version_info < (3, 35):
+        raise ValueError(f"SQLite 3.35 or newer is needed, this Python has {sqlite3.sqlite_version}")
+    if path != ":memory:":
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return SqlitePool(
+        path, pragmas=PRAGMAS, lock_type="IMMEDIATE", check_same_thread=False, **pool
+    )
+
+
+def _open_postgres(url: str, settings: Settings, pool: dict[str, Any]) -> Pool:
+    options = {} if settings.database.pooler else {
+        "options": " ".join(f"-c {name}={value}" for name, value in _TIMEOUTS.items())
+    }
+    opened = PostgresPool(url, **_KEEPALIVE, **options, **pool)
+    opened.schema = settings.database.schema_name
+    return opened
+
+
+def dialect() -> Dialect:
+    spoken: Dialect = database.obj.dialect
+    return spoken
+
+
+def connection() -> Any:
+    """A context that holds a connection of this thread; contexts nest."""
+    return database.connection_context()
+
+
+def transaction() -> Any:
+    """A context that commits at its end; on SQLite it takes the write lock at its start."""
+    return database.atomic()
+
+
+TABLES = (
+    "tenant", "dialog", "conversation", "conversation_page", "api_4_conversation", "api_4_conversation_page",
+    "chat_channel", "api_token", "run", "run_event", "message_index", "dataset", "dataset_document",
+    "dataset_chunk", "dataset_chunk_text",
+)
+
+
+def render(statement: str) -> str:
+    """`{conversation}` becomes the table with its schema, `{now}` the database's clock, `%s` the engine's mark."""
+    rendered: dict[str, str] = database.obj.rendered
+    if statement not in rendered:
+        rendered[statement] = _render(statement, database.obj.schema)
+    return rendered[statement]
+
+
+def _render(statement: str, schema: str | None) -> str:
+    spoken = dialect()
+    text = statement.replace("{now}", spoken.now).replace("{for_update}", spoken.for_update)
+    for table in TABLES:
+        text = text.replace("{%s}" % table, f'"{schema}".{table}' if schema else table)
+    return text.replace("%s", "?") if spoken is SQLITE else text
+
+
+def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """All rows of one statement."""
+    rows: list[tuple[Any, ...]] = database.execute_sql(render(statement), parameters).fetchall()
+    return rows
+
+
+def change(statement: str, parameters: Sequence[Any] = ()) -> int:
+    """The number of rows that one statement changed."""
+    return int(database.execute_sql(render(statement), parameters).rowcount)

@@ -1,0 +1,86 @@
+"""Credentials: an API token is a tenant's backend, an embed token one chat's page.
+
+The secret is shown once; the row keeps its SHA-256 and a prefix to recognise it by.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+
+from peewee import IntegrityError
+
+from db.database import connection, transaction
+from db.models import ApiToken, Tenant, now_ms, touched
+from services.errors import Unauthorized
+from services.principal import Principal, owned_by
+
+API_PREFIX = "chatkeep-"
+EMBED_PREFIX = "chatkeep-embed-"
+_USED_EVERY = 60_000  # milliseconds between two notes of a token's last use
+
+
+def digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class TenantService:
+    @classmethod
+    def ensure(cls, name: str) -> Tenant:
+        """The tenant of this name, made on first use."""
+        with connection():
+            try:
+                with transaction():
+                    found: Tenant = Tenant.get_or_none(Tenant.name == name) or Tenant.create(name=name)
+            except IntegrityError:  # another process made it between the two
+                found = Tenant.get(Tenant.name == name)
+        return found
+
+
+class ApiTokenService:
+    @classmethod
+    def create(
+        cls, principal: Principal, name: str | None = None, *, chat_id: str | None = None,
+        origins: Sequence[str] = (),
+    ) -> tuple[ApiToken, str]:
+        """A new token's row, and its secret: the only time that it can be seen."""
+        kind = EMBED_PREFIX if chat_id else API_PREFIX
+        secret = kind + secrets.token_urlsafe(32)
+        with connection():
+            row: ApiToken = ApiToken.create(
+                tenant_id=principal.tenant_id, token=digest(secret), prefix=secret[: len(kind) + 4],
+                name=name, dialog_id=chat_id, source="embed" if chat_id else None, origins=list(origins),
+            )
+        return row, secret
+
+    @classmethod
+    def authenticate(cls, secret: str) -> Principal:
+        """The tenant behind an API token. Raises Unauthorized for anything else, embed tokens too."""
+        moment = now_ms()
+        with connection():
+            row: ApiToken | None = ApiToken.get_or_none(ApiToken.token == digest(secret))
+            valid = (
+                row is not None and row.source is None and row.revoked_time is None
+                and (row.expires_time is None or row.expires_time > moment)
+            )
+            if row is None or not valid:
+                raise Unauthorized("no token, or none that is valid")
+            if (row.last_used_time or 0) < moment - _USED_EVERY:
+                ApiToken.update(last_used_time=moment).where(ApiToken.id == row.id).execute()
+        return Principal(row.tenant_id)
+
+    @classmethod
+    def list(cls, principal: Principal) -> list[ApiToken]:
+        """The tenant's tokens, newest first, without secrets."""
+        query = ApiToken.select().where(owned_by(principal, ApiToken), ApiToken.revoked_time.is_null())
+        with connection():
+            return [*query.order_by(ApiToken.create_time.desc(), ApiToken.id.desc())]
+
+    @classmethod
+    def revoke(cls, principal: Principal, id_or_secret: str) -> bool:
+        """Revoke a token of the tenant, by its row's id or itself; False where there is none."""
+        with connection():
+            changed: int = ApiToken.update(revoked_time=now_ms(), **touched()).where(
+                owned_by(principal, ApiToken), ApiToken.revoked_time.is_null(),
+                (ApiToken.id == id_or_secret) | (ApiToken.token == digest(id_or_secret)),
+            ).execute()
+        return changed > 0

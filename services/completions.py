@@ -1,0 +1,236 @@
+"""The use case of a question: a run begins, a worker answers, readers follow.
+
+A refusal comes before anything is stored and before the first byte. A question that is stored
+already isn't asked twice: its caller joins the run, or gets its stored ending again.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from conf.settings import Settings
+from db.database import connection
+from db.document import CONVERSATIONS, PagedDocument
+from db.ids import new_id
+from db.models import Dialog, Run
+from services.errors import Busy, InvalidData
+from services.events import Answerer, End, ErrorCode, Event, FinishReason, Question
+from services.messages import text_of
+from services.models import ModelDirectory
+from services.principal import Principal
+from services.rag.chat_models import ChatModel
+from services.rag.pipeline import DialogAnswerer
+from services.runs import Given, Occupied, RunService, Start, TurnExists, stored_input
+from services.structure_answer import given_answer, given_slot, replay
+from services.workers import LiveRun, Numbered, Workers
+
+HISTORY_ENTRIES = 200
+_POLL = 0.1  # seconds between two looks at a queue that another process may move
+
+
+class OnConflict(StrEnum):
+    QUEUE = "queue"
+    REJECT = "reject"
+    INTERRUPT = "interrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One question, checked by the route. `session_id` is None where nothing is stored."""
+
+    question: dict[str, Any]
+    dialog: Dialog | None
+    session_id: str | None
+    model: ChatModel
+    history: list[dict[str, Any]] | None = None  # the client's own; None: the stored one
+    options: dict[str, Any] = field(default_factory=dict)
+    kind: str = "chat"
+    on_conflict: OnConflict = OnConflict.QUEUE
+    idempotency_key: str | None = None
+    document: PagedDocument = CONVERSATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A run's events for one reader: live ones as they come, or a stored ending from its start."""
+
+    run_id: str
+    session_id: str | None
+    turn_id: str
+    live: LiveRun | None = None
+    stored: tuple[Event, ...] = ()
+
+    def follow(self, after: int = 0, silence: float = 15.0) -> Iterator[Numbered | None]:
+        """Events behind number `after`; None for each `silence` seconds without one."""
+        if self.live is not None:
+            yield from self.live.follow(after, silence)
+            return
+        for n, event in enumerate(self.stored, start=1):
+            if n > after:
+                yield Numbered(n, event)
+
+
+class Completions:
+    """Asks questions of chats. One a process; it owns no state but its workers."""
+
+    def __init__(self, settings: Settings, workers: Workers, models: ModelDirectory) -> None:
+        self.settings = settings.runs
+        self.workers = workers
+        self.models = models
+
+    def ask(self, principal: Principal, ask: Ask) -> Reading:
+        """Start answering, in order of arrival; or join the run that answers this very question.
+
+        Raises Busy (409) after the queue's timeout or by policy, InvalidData where the message id is
+        stored with other content, DocumentMissing, Unavailable.
+        """
+        self.workers.refuse_when_draining()
+        start = self._start(principal, ask)
+        if ask.session_id is not None:
+            known = self._find_turn(principal, ask, start)
+            if known:
+                return known
+        try:
+            self._enter(principal, ask, start)
+        except TurnExists:
+            known = self._find_turn(principal, ask, start)
+            if known is None:
+                raise InvalidData(f"message id {start.turn_id!r} is used by another message already") from None
+            return known
+        live = self.workers.launch(start, lambda: self._question(principal, ask, start))
+        return Reading(start.id, ask.session_id, start.turn_id, live)
+
+    def _start(self, principal: Principal, ask: Ask) -> Start:
+        question = {"id": new_id(), "created_at": time.time()} | ask.question
+        return Start(
+            principal.tenant_id, ask.session_id, question, ask.document, _given_history(ask.history or []),
+            kind=ask.kind, idempotency_key=ask.idempotency_key,
+        )
+
+    def _question(self, principal: Principal, ask: Ask, start: Start) -> tuple[Answerer, Question]:
+        history = ask.history
+        if history is None and ask.session_id is not None:
+            with connection():
+                first = ask.document.first_seq(ask.session_id, start.turn_id) or 1
+                history = ask.document.load_range(
+                    principal.tenant_id, ask.session_id, max(first - HISTORY_ENTRIES, 1), first - 1
+                ).entries
+        question = Question(text_of(ask.question["content"]), history or [], ask.options)
+        return DialogAnswerer(ask.dialog, principal, ask.model), question
+
+    # -- the session's one active run -----------------------------------------------------------
+
+    def _enter(self, principal: Principal, ask: Ask, start: Start) -> None:
+        """Make the run active, now or when its turn comes."""
+        try:
+            RunService.begin(start, self.workers.owner, self.settings.lease)
+            return
+        except Occupied:
+            if ask.on_conflict is OnConflict.REJECT:
+                raise Busy("this session is answering another question", retry_after=1) from None
+        if ask.on_conflict is OnConflict.INTERRUPT:
+            self._interrupt(principal, str(ask.session_id))
+        RunService.enqueue(start, self.workers.owner, self.settings.lease, self.settings.queue_length)
+        try:
+            self._wait_for_turn(start)
+        except BaseException:
+            RunService.withdraw(start.id)
+            raise
+
+    def _wait_for_turn(self, start: Start) -> None:
+        deadline = time.monotonic() + self.settings.queue_timeout
+        while True:
+            try:
+                RunService.promote(start)
+                return
+            except Occupied:
+                left = deadline - time.monotonic()
+            if left <= 0:
+                raise Busy("this session is still answering earlier questions", retry_after=1)
+            self.workers.refuse_when_draining()
+            self.workers.wait_for_end(min(left, _POLL))
+
+    def _interrupt(self, principal: Principal, session_id: str) -> None:
+        for run in RunService.list(principal, session_id, ["active", "queued"]):
+            self.cancel(principal, run)
+
+    def cancel(self, principal: Principal, run: Run) -> None:
+        """Stop a run; its partial answer is stored. Raises Busy where it has ended."""
+        RunService.cancel(principal, run)
+        self.workers.cancel(run.id)
+
+    # -- a question that is there already -------------------------------------------------------
+
+    def _find_turn(self, principal: Principal, ask: Ask, start: Start) -> Reading | None:
+        session_id = str(ask.session_id)
+        run = RunService.find_known(principal, session_id, ask.question.get("id"), ask.idempotency_key)
+        turn_id = run.turn_id if run else ask.question.get("id")
+        if turn_id is None:
+            return None
+        question = stored_input(run) if run and run.status == "queued" else self._stored(ask, principal, turn_id)
+        if question is None:
+            return None
+        if text_of(question["content"]) != text_of(ask.question["content"]):
+            raise InvalidData(f"message id {turn_id!r} is stored with other content; a new question needs a new id")
+        return self.attach(principal, session_id, turn_id, run, ask.document)
+
+    def _stored(self, ask: Ask, principal: Principal, turn_id: str) -> dict[str, Any] | None:
+        session_id = str(ask.session_id)
+        with connection():
+            seq = ask.document.find_turn(principal.tenant_id, session_id, turn_id)
+            if seq is None:
+                return None
+            entries = ask.document.load_range(principal.tenant_id, session_id, seq, seq).entries
+        return next((entry for entry in entries if entry["role"] == "user"), None)
+
+    def attach(
+        self, principal: Principal, session_id: str, turn_id: str, run: Run | None,
+        document: PagedDocument = CONVERSATIONS,
+    ) -> Reading:
+        """Read a known run: live in this process, or its stored ending as soon as it is stored."""
+        run_id = run.id if run else turn_id
+        deadline = time.monotonic() + self.settings.queue_timeout
+        while run is not None and run.status in ("active", "queued"):
+            live = self.workers.find(run.id)
+            if live is not None:
+                return Reading(run.id, session_id, turn_id, live)
+            if time.monotonic() > deadline:
+                raise Busy("this question is being answered by another process", retry_after=1)
+            self.workers.wait_for_end(_POLL)
+            run = RunService.find_known(principal, session_id, turn_id, None)
+        ending = self._ending(principal, session_id, turn_id, document)
+        return Reading(run_id, session_id, turn_id, stored=tuple(ending))
+
+    def _ending(
+        self, principal: Principal, session_id: str, turn_id: str, document: PagedDocument
+    ) -> list[Event]:
+        with connection():
+            whole = document.load_turn(principal.tenant_id, session_id, turn_id)
+        if not whole.entries:
+            raise Busy("the waiting question was withdrawn", retry_after=1)
+        answer = next((entry for entry in reversed(whole.entries) if entry["role"] == "assistant"), None)
+        if answer is None:
+            return [End(FinishReason.ERROR, error_code=ErrorCode.INTERNAL_ERROR,
+                        error_message="This question has no stored answer; ask again under a new id.")]
+        return replay(answer, whole.slots[0] if whole.slots else None)
+
+
+def _given_history(history: list[dict[str, Any]]) -> Given:
+    """A client's earlier messages, ready to be stored: an opening line, then whole turns with their slots."""
+    opening: list[dict[str, Any]] = []
+    turns: list[tuple[list[dict[str, Any]], dict[str, Any]]] = []
+    uids: set[str] = set()
+    for given in history:
+        uid = given.get("id") if given.get("id") not in uids else None
+        message = given | {"uid": uid or new_id()}
+        uids.add(message["uid"])
+        if message["role"] == "user":
+            turn_id = message["uid"]
+            turns.append(([message | {"id": turn_id, "created_at": time.time()}], given_slot(turn_id)))
+        elif message["role"] == "assistant" and turns:
+            turns[-1][0].append(given_answer(message, turns[-1][1]["message_id"]))
+        elif message["role"] == "assistant" and not opening:
+            opening.append(given_answer(message, None))
+    return Given(opening, turns)

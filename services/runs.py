@@ -1,0 +1,402 @@
+"""Run rows: one active run a session, on any replica, by a unique index; a lease that a dead owner loses.
+
+Question and run are one transaction, so a refused request leaves no question. Ending is one
+transaction that appends the answer first and then asks whether the run is still its owner's: if not,
+it rolls back, because somebody else ended it.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import psutil
+from peewee import IntegrityError
+
+from db.database import change, connection, fetch, transaction
+from db.document import API4_CONVERSATIONS, CONVERSATIONS, DocumentMissing, PagedDocument
+from db.ids import new_id
+from db.jsontext import dumps, loads
+from db.models import Run
+from services.errors import Busy, NotFound
+from services.events import End, FinishReason
+from services.principal import Principal, owned_by
+from services.structure_answer import Turn, answer_entry, answer_slot
+
+
+class RunStatus(StrEnum):
+    QUEUED = "queued"
+    ACTIVE = "active"
+    COMPLETE = "complete"
+    INTERRUPTED = "interrupted"
+    ERRORED = "errored"
+
+
+class Outcome(StrEnum):
+    SUCCESS = "success"
+    LENGTH = "length"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    SHUTDOWN = "shutdown"
+
+
+class TurnExists(Exception):
+    """The session has this turn, or this client's key, already: the caller attaches to it."""
+
+
+class Occupied(Exception):
+    """Another run of the session is active, or waits before this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A conversation begun elsewhere: stored where the session has no turn yet, its opening line only
+    where the session has none. Each turn comes with its slot."""
+
+    opening: list[dict[str, Any]] = field(default_factory=list)
+    turns: list[tuple[list[dict[str, Any]], dict[str, Any]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a run begins with; `question` is the user's entry. Without a conversation nothing is stored."""
+
+    tenant_id: str
+    conversation_id: str | None
+    question: dict[str, Any]
+    document: PagedDocument = CONVERSATIONS
+    given: Given = field(default_factory=Given)
+    id: str = field(default_factory=new_id)
+    kind: str = "chat"
+    client_run_id: str | None = None
+    idempotency_key: str | None = None
+
+    @property
+    def turn_id(self) -> str:
+        return str(self.question["id"])
+
+
+def this_process() -> str:
+    """`<hostname>:<pid>:<process start>`: who owns this process's runs."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{psutil.Process(pid).create_time()}"
+
+
+def is_dead_neighbour(owner: str) -> bool:
+    """Whether `owner` is a process of this host that no longer lives."""
+    host, pid, started = owner.rsplit(":", 2)
+    if host != socket.gethostname():
+        return False
+    try:
+        return str(psutil.Process(int(pid)).create_time()) != started
+    except psutil.NoSuchProcess:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Why a process may end a run: it owns it, or its owner's lease ran out."""
+
+    condition: str
+    values: tuple[Any, ...] = ()
+
+    @classmethod
+    def of_owner(cls, owner: str) -> "Right":
+        return cls("owner = %s", (owner,))
+
+
+_INSERT = """INSERT INTO {run} (id, tenant_id, conversation_id, kind, turn_id, client_run_id,
+    idempotency_key, status, owner, lease_until, cancel_requested, arrival, input, last_n, started_at)"""
+_OPEN_BEFORE = """SELECT 1 FROM {run} WHERE conversation_id = %s AND (status = 'active'
+    OR (status = 'queued' AND lease_until > {now} AND arrival < %s))"""
+_LAST_ARRIVAL = 2**62
+
+
+class RunService:
+    """Begin, queue, renew, cancel and end runs. Every method opens its own short connection."""
+
+    @classmethod
+    def begin(cls, start: Start, owner: str, lease: float) -> None:
+        """Append the question and insert its run as active, or neither.
+
+        Raises Occupied, TurnExists, DocumentMissing.
+        """
+        try:
+            with connection(), transaction():
+                if start.conversation_id is not None:
+                    _append_question(start)
+                inserted = change(
+                    _INSERT + " SELECT %s, %s, %s, %s, %s, %s, %s, 'active', %s, {now} + %s, %s, 0, NULL, 0, {now}"
+                    f" WHERE NOT EXISTS ({_OPEN_BEFORE})",
+                    [*_identity(start), owner, lease, False, start.conversation_id, _LAST_ARRIVAL],
+                )
+                if not inserted:
+                    raise Occupied
+        except IntegrityError as error:
+            raise cls._judge(start) from error
+
+    @classmethod
+    def enqueue(cls, start: Start, owner: str, lease: float, length: int) -> None:
+        """Insert the run as queued, behind all that wait; the question stays in `input` until its turn.
+
+        Raises Busy where `length` questions wait already, TurnExists, DocumentMissing.
+        """
+        waiting = "SELECT {what} FROM {run} WHERE conversation_id = %s AND status = 'queued'"
+        try:
+            with connection(), transaction():
+                start.document.lock(start.tenant_id, str(start.conversation_id))
+                [(count, last)] = fetch(
+                    waiting.replace("{what}", "count(*), coalesce(max(arrival), 0)"), [start.conversation_id]
+                )
+                if count >= length:
+                    raise Busy(f"{count} questions wait in this session already; try again later", retry_after=1)
+                change(
+                    _INSERT + " VALUES (%s, %s, %s, %s, %s, %s, %s, 'queued', %s, {now} + %s, %s, %s, %s, 0, NULL)",
+                    [*_identity(start), owner, lease, False, last + 1, dumps(start.question)],
+                )
+        except IntegrityError as error:
+            raise cls._judge(start) from error
+
+    @classmethod
+    def promote(cls, start: Start) -> None:
+        """Append a queued run's question and make the run active, if it is its turn.
+
+        Raises Occupied, Busy where the queued run is gone, DocumentMissing.
+        """
+        with connection():
+            rows = fetch("SELECT arrival FROM {run} WHERE id = %s AND status = 'queued'", [start.id])
+            if not rows:
+                raise Busy("the waiting question was withdrawn", retry_after=1)
+            before = [start.conversation_id, rows[0][0]]
+            if fetch(_OPEN_BEFORE, before):
+                raise Occupied
+            try:
+                with transaction():
+                    _append_question(start)
+                    promoted = change(
+                        "UPDATE {run} SET status = 'active', input = NULL, started_at = {now}"
+                        f" WHERE id = %s AND status = 'queued' AND NOT EXISTS ({_OPEN_BEFORE})",
+                        [start.id, *before],
+                    )
+                    if not promoted:
+                        raise Occupied
+            except IntegrityError as error:
+                raise cls._judge(start) from error
+
+    @classmethod
+    def withdraw(cls, run_id: str) -> None:
+        """Delete a queued run: nothing of it was stored."""
+        with connection():
+            change("DELETE FROM {run} WHERE id = %s AND status = 'queued'", [run_id])
+
+    @classmethod
+    def end(cls, start: Start, turn: Turn, end: End, outcome: Outcome, right: "Right") -> bool:
+        """Store the answer, its slot and the run's end, once. False where the run isn't the caller's any more.
+
+        Safe to try again after a lost connection. Raises DocumentMissing.
+        """
+        with connection():
+            try:
+                with transaction():
+                    if start.conversation_id is not None:
+                        start.document.append(
+                            start.tenant_id, start.conversation_id,
+                            [answer_entry(turn, start.turn_id, start.id, end)], [answer_slot(turn, start.turn_id)],
+                            **_statistics(start.document, turn, end),
+                        )
+                    if not cls._close(start.id, end, outcome, right):
+                        raise Occupied
+            except Occupied:
+                return False
+        return True
+
+    @classmethod
+    def _close(cls, run_id: str, end: End, outcome: Outcome, right: "Right") -> bool:
+        status = {
+            Outcome.SUCCESS: RunStatus.COMPLETE, Outcome.LENGTH: RunStatus.COMPLETE,
+            Outcome.ERROR: RunStatus.ERRORED,
+        }.get(outcome, RunStatus.INTERRUPTED)
+        closed = change(
+            "UPDATE {run} SET status = %s, outcome = %s, finish_reason = %s, error_code = %s, error_message = %s,"
+            " usage = %s, ended_at = {now}, lease_until = NULL WHERE id = %s AND status = 'active' AND "
+            + right.condition,
+            [
+                status, outcome, end.finish_reason, end.error_code, end.detail or end.error_message,
+                dumps(asdict(end.usage)) if end.usage else None, run_id, *right.values,
+            ],
+        )
+        return closed > 0
+
+    @classmethod
+    def renew(cls, owner: str, lease: float) -> None:
+        """Prolong the lease of all this owner's open runs."""
+        with connection():
+            change(
+                "UPDATE {run} SET lease_until = {now} + %s WHERE owner = %s AND status IN ('active', 'queued')",
+                [lease, owner],
+            )
+
+    @classmethod
+    def still_wanted(cls, owner: str) -> dict[str, bool]:
+        """This owner's active runs, each with whether somebody asked to cancel it."""
+        with connection():
+            rows = fetch(
+                "SELECT id, cancel_requested FROM {run} WHERE owner = %s AND status = 'active'", [owner]
+            )
+        return {run_id: bool(cancelled) for run_id, cancelled in rows}
+
+    @classmethod
+    def recover(cls, principal: Principal) -> int:
+        """End the runs that lost their owner, as interrupted; drop queued ones. The number ended."""
+        ended = 0
+        open_runs = Run.select().where(owned_by(principal, Run), Run.status.in_(["active", "queued"]))
+        with connection():
+            expired = {row[0] for row in fetch(
+                "SELECT id FROM {run} WHERE status IN ('active', 'queued') AND lease_until < {now}"
+            )}
+            runs = list(open_runs)
+        dead = {owner for owner in {str(run.owner) for run in runs} if is_dead_neighbour(owner)}
+        for run in runs:
+            if run.owner in dead:
+                ended += cls._recover(run, Right.of_owner(run.owner))
+            elif run.id in expired:
+                ended += cls._recover(run, Right("lease_until < {now}"))
+        return ended
+
+    @classmethod
+    def _recover(cls, run: Run, right: "Right") -> bool:
+        with connection():
+            if run.status == RunStatus.QUEUED:
+                return change(f"DELETE FROM {{run}} WHERE id = %s AND status = 'queued' AND {right.condition}",
+                              [run.id, *right.values]) > 0
+            try:
+                document = document_of(run.tenant_id, run.conversation_id) if run.conversation_id else CONVERSATIONS
+                start = Start(run.tenant_id, run.conversation_id, {"id": run.turn_id}, document, id=run.id)
+                return cls.end(start, Turn(), End(FinishReason.INTERRUPTED), Outcome.LOST, right)
+            except DocumentMissing:
+                return False
+
+    @classmethod
+    def get(cls, principal: Principal, run_id: str, session_id: str | None = None) -> Run:
+        """One run of the caller's. Raises NotFound, alike for an unknown and a foreign one."""
+        query = Run.select().where(owned_by(principal, Run), Run.id == run_id)
+        if session_id is not None:
+            query = query.where(Run.conversation_id == session_id)
+        with connection():
+            run: Run | None = query.first()
+        if run is None:
+            raise NotFound("Run not found!")
+        return run
+
+    @classmethod
+    def find_known(
+        cls, principal: Principal, session_id: str, turn_id: str | None, idempotency_key: str | None
+    ) -> Run | None:
+        """The run of this turn, or of this client's key; None where there is none."""
+        if turn_id is None and idempotency_key is None:
+            return None
+        same = (Run.turn_id == turn_id) if turn_id is not None else (Run.idempotency_key == idempotency_key)
+        if turn_id is not None and idempotency_key is not None:
+            same |= Run.idempotency_key == idempotency_key
+        with connection():
+            found: Run | None = Run.select().where(
+                owned_by(principal, Run), Run.conversation_id == session_id, same
+            ).first()
+        return found
+
+    @classmethod
+    def list(cls, principal: Principal, session_id: str, statuses: Iterable[str] = ()) -> list[Run]:
+        """A session's runs, newest first, at most 100."""
+        query = Run.select().where(owned_by(principal, Run), Run.conversation_id == session_id)
+        wanted = [*statuses]
+        if wanted:
+            query = query.where(Run.status.in_(wanted))
+        with connection():
+            return [*query.order_by(Run.started_at.desc(), Run.id.desc()).limit(100)]
+
+    @classmethod
+    def cancel(cls, principal: Principal, run: Run) -> None:
+        """Ask the run's owner to stop; a queued run is withdrawn. Raises Busy where the run has ended."""
+        with connection():
+            if change("DELETE FROM {run} WHERE id = %s AND status = 'queued'", [run.id]):
+                return
+            asked = change(
+                "UPDATE {run} SET cancel_requested = %s WHERE id = %s AND status = 'active'", [True, run.id]
+            )
+        if not asked:
+            raise Busy(f"run {run.id} has ended already", status=run.status)
+
+    @classmethod
+    def refuse_if_active(cls, session_id: str, turn_id: str | None = None) -> None:
+        """Raise Busy while the session's run is active (and, where given, answers that turn)."""
+        rows = fetch("SELECT turn_id FROM {run} WHERE conversation_id = %s AND status = 'active'", [session_id])
+        if rows and turn_id in (None, rows[0][0]):
+            raise Busy("this turn is being answered; stop it first or try again later", retry_after=1)
+
+    @classmethod
+    def _judge(cls, start: Start) -> Exception:
+        """What a unique violation meant: this very turn, or another run of the session."""
+        same = """SELECT 1 FROM {run} WHERE conversation_id = %s AND
+            (turn_id = %s OR client_run_id = %s OR idempotency_key = %s)"""
+        with connection():
+            known = fetch(same, [start.conversation_id, start.turn_id, start.client_run_id, start.idempotency_key])
+            stored = fetch("SELECT 1 FROM {message_index} WHERE conversation_id = %s AND uid = %s",
+                           [start.conversation_id, start.turn_id])
+        return TurnExists() if known or stored else Occupied()
+
+
+def document_of(tenant_id: str, conversation_id: str) -> PagedDocument:
+    """The table that holds this conversation: ids are unique over both. Raises DocumentMissing."""
+    for document in (CONVERSATIONS, API4_CONVERSATIONS):
+        if fetch(
+            f"SELECT 1 FROM {{{document.table}}} WHERE id = %s AND tenant_id = %s", [conversation_id, tenant_id]
+        ):
+            return document
+    raise DocumentMissing(conversation_id)
+
+
+def stored_input(run: Run) -> dict[str, Any]:
+    """A queued run's question."""
+    question: dict[str, Any] = loads(run.input) if isinstance(run.input, str) else run.input or {}
+    return question
+
+
+def _append_question(start: Start) -> None:
+    session_id = str(start.conversation_id)
+    if start.given.turns or start.given.opening:
+        _append_given(start, session_id)
+    start.document.append(start.tenant_id, session_id, [start.question | {"uid": start.turn_id}])
+
+
+def _append_given(start: Start, session_id: str) -> None:
+    next_seq = start.document.ensure_adopted(start.tenant_id, session_id)
+    if fetch("SELECT 1 FROM {message_index} WHERE conversation_id = %s AND role = 'user' LIMIT 1", [session_id]):
+        return
+    if next_seq == 1 and start.given.opening:
+        start.document.append(start.tenant_id, session_id, start.given.opening)
+    for entries, slot in start.given.turns:
+        start.document.append(start.tenant_id, session_id, entries, [slot])
+
+
+def _identity(start: Start) -> list[Any]:
+    return [start.id, start.tenant_id, start.conversation_id, start.kind, start.turn_id,
+            start.client_run_id, start.idempotency_key]
+
+
+def statistics(*, answered: bool, tokens: int = 0, duration: float = 0.0, error_code: str | None = None) -> Any:
+    """What a turn adds to an api_4_conversation row, as `append`'s arguments."""
+    put = {"errors": error_code} if error_code else {}
+    return {"add": {"round": int(answered), "tokens": tokens, "duration": duration}, "put": put}
+
+
+def _statistics(document: PagedDocument, turn: Turn, end: End) -> Any:
+    if document is not API4_CONVERSATIONS:
+        return {}
+    return statistics(
+        answered=True, tokens=end.usage.total_tokens if end.usage else 0,
+        duration=max(time.time() - turn.created_at, 0.0), error_code=end.error_code,
+    )

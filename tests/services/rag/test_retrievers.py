@@ -1,0 +1,119 @@
+"""The lexical retriever: the same hits on both engines, rare words first, and nothing of another tenant."""
+
+import pytest
+
+from conf.settings import Settings
+from db.database import database
+from db.text_index import FoundChunk, search_text
+from services.knowledge.datasets import DatasetService
+from services.principal import Principal
+from services.rag.retrievers import Document, LexicalRetriever, doc_aggs, question_words, rank, wire_chunk
+
+ACME, STRANGER = Principal("acme"), Principal("stranger")
+GUIDE = """# Guide
+
+Chatkeep keeps every turn.
+
+## Install
+
+Run the installer, then start the server.
+
+## Backup
+
+Copy the file while the server runs. A backup of PostgreSQL is a dump.
+"""
+
+
+@pytest.fixture
+def dataset(store: Settings) -> str:
+    made = DatasetService.create(ACME, "docs")
+    DatasetService.add_text(ACME, made.id, "guide.md", GUIDE, "https://docs.example/guide")
+    DatasetService.add_text(ACME, made.id, "notes.txt", "The server was moved.\n\nLunch is at noon.")
+    return made.id
+
+
+def test_finds_the_passage_that_answers(dataset: str) -> None:
+    best, *_ = LexicalRetriever("acme", [dataset]).retrieve("How do I make a backup of the server?", 5)
+    assert "Copy the file" in best.text
+    assert best.metadata["heading"] == "Guide > Backup"
+    assert best.metadata["document_name"] == "guide.md"
+    assert best.page_url() == "https://docs.example/guide"
+    assert 0 < best.metadata["similarity"] <= 1
+
+
+def test_finds_a_passage_by_its_heading(dataset: str) -> None:
+    found = LexicalRetriever("acme", [dataset]).retrieve("install", 5)
+    assert [document.metadata["heading"] for document in found] == ["Guide > Install"]
+
+
+def test_keeps_limit_threshold_and_documents(dataset: str) -> None:
+    question = "server backup"
+    found = LexicalRetriever("acme", [dataset]).retrieve(question, 9)
+    assert len(found) == 3
+    assert LexicalRetriever("acme", [dataset]).retrieve(question, 1) == found[:1]
+    assert LexicalRetriever("acme", [dataset]).retrieve(question, 0) == []
+    assert LexicalRetriever("acme", [dataset], similarity_threshold=0.9).retrieve(question, 9) == found[:1]
+    guide = [found[0].metadata["document_id"]]
+    assert LexicalRetriever("acme", [dataset], document_ids=guide).retrieve("moved", 9) == []
+
+
+def test_finds_nothing_of_another_tenant(dataset: str) -> None:
+    assert LexicalRetriever("stranger", [dataset]).retrieve("server", 5) == []
+    foreign = DatasetService.create(STRANGER, "theirs")
+    DatasetService.add_text(STRANGER, foreign.id, "a.txt", "server secrets")
+    found = LexicalRetriever("acme", [dataset, foreign.id]).retrieve("server secrets", 9)
+    assert {document.metadata["dataset_id"] for document in found} == {dataset}
+
+
+def test_finds_nothing_without_datasets_or_words(dataset: str) -> None:
+    assert LexicalRetriever("acme", []).retrieve("server", 5) == []
+    assert LexicalRetriever("acme", [dataset]).retrieve("\x00 ?", 5) == []
+
+
+def test_holds_no_connection_afterwards(dataset: str) -> None:
+    LexicalRetriever("acme", [dataset]).retrieve("server", 5)
+    assert database.obj.is_closed()
+
+
+def chunk(name: str, text: str, index: int = 0) -> FoundChunk:
+    return FoundChunk(f"{name}{index}", name, "kb", name, None, text, "", None, index, search_text(text))
+
+
+def test_ranks_the_rarer_word_first_and_equals_by_their_place() -> None:
+    chunks = [chunk("c", "red"), chunk("b", "red", 1), chunk("b", "red"), chunk("a", "blue"), chunk("d", "grey")]
+    hits = rank(["red", "blue"], chunks, total=5)
+    assert [hit.chunk.id for hit in hits] == ["a0", "b0", "b1", "c0"]
+    assert rank(["red", "blue"], chunks[::-1], total=5) == hits
+
+
+def test_says_how_much_of_the_question_a_passage_covers() -> None:
+    whole, part = rank(["red", "blue"], [chunk("a", "red and blue"), chunk("b", "red")], total=2)
+    assert (whole.similarity, 0 < part.similarity < 0.5) == (1, True)
+    (known,) = rank(["red", "unheard"], [chunk("a", "red")], total=1)
+    assert known.similarity < 0.5
+
+
+@pytest.mark.parametrize(("question", "words"), [
+    ("What is a backup?", ["backup"]),
+    ("Wie mache ich über Nacht ein Backup für den Server?", ["mache", "nacht", "backup", "server"]),
+    ("What is it?", ["what", "is", "it"]),
+    ("Backup backup", ["backup"]),
+])
+def test_drops_stop_words_where_others_remain(question: str, words: list[str]) -> None:
+    assert question_words(question) == words
+
+
+def test_a_wire_chunk_has_the_same_14_keys_whatever_is_known() -> None:
+    bare = wire_chunk(Document("i", "text"))
+    full = wire_chunk(Document("i", "text", {"document_id": "d", "heading": "A", "page": 1, "similarity": 0.5}))
+    assert list(bare) == list(full)
+    assert len(bare) == 14
+    assert (bare["similarity"], full["similarity"], full["document_id"]) == (None, 0.5, "d")
+    assert (full["id"], full["content"]) == ("i", "text")
+
+
+def test_counts_passages_by_document_most_first() -> None:
+    chunks = [wire_chunk(Document("", "", {"document_id": id, "document_name": id * 2})) for id in "abb"]
+    assert doc_aggs(chunks) == [
+        {"doc_name": "bb", "doc_id": "b", "count": 2}, {"doc_name": "aa", "doc_id": "a", "count": 1},
+    ]
