@@ -56,6 +56,12 @@ def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flas
     return app
 
 
+def drain_app(app: Flask) -> None:
+    """What SIGTERM asks for: no new questions, time for the running ones, then the rest is interrupted."""
+    parts: Chatkeep = app.extensions["chatkeep"]
+    parts.workers.drain(parts.settings.server.drain_delay, parts.settings.server.drain_timeout)
+
+
 def close_app(app: Flask) -> None:
     """Store what is running as interrupted and stop the background thread."""
     parts: Chatkeep = app.extensions["chatkeep"]

@@ -3,28 +3,45 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
-from gunicorn.app.base import BaseApplication
 from peewee import OperationalError
 from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import track
 
-from api.app import close_app, create_app
+from api.demo import QUESTION, ensure_demo
+from api.server import Server
 from conf import __version__
-from conf.gunicorn import gunicorn_options
 from conf.settings import Settings, load_settings
 from db.database import open_database
-from db.migrate import SchemaTaken
+from db.migrate import SchemaTaken, pending
 from db.migrate import migrate as run_migrations
 from services.api_tokens import ApiTokenService, TenantService
 from services.dialog_service import DialogService
+from services.doctor import Doctor
 from services.errors import ChatkeepError
+from services.knowledge.datasets import DatasetService
 from services.principal import Principal
 
 tenant_option = click.option("--tenant", default="default", show_default=True, help="Name of the tenant.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
+
+
+DEMO_TEXT = """
+Page    {base}/
+Token   {token}
+Model   {model}
+
+Ask from a shell:
+  curl -N {base}/api/v1/chats/{chat}/completions \\
+    -H 'Authorization: Bearer {token}' -H 'Content-Type: application/json' \\
+    -d '{{"question": "{question}"}}'
+"""
 
 
 class Refusal(click.ClickException):
@@ -62,22 +79,6 @@ def sentence_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.version_option(__version__)
 def main() -> None:
     """Chatkeep keeps every turn of every chat, and answers over your documents."""
-
-
-class Server(BaseApplication):  # type: ignore[misc]
-    """gunicorn around `create_app`; importing by module name would find a user's own `api/` first."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        super().__init__()
-
-    def load_config(self) -> None:
-        for name, value in gunicorn_options(self.settings).items():
-            self.cfg.set(name, value)
-        self.cfg.set("worker_exit", lambda arbiter, worker: close_app(worker.wsgi))
-
-    def load(self) -> Any:
-        return create_app(self.settings)
 
 
 @main.command()
@@ -184,6 +185,103 @@ def revoke_token(id_or_token: str, tenant: str) -> None:
     if not ApiTokenService.revoke(_tenant(tenant), id_or_token):
         raise Refusal("there is no such token")
     click.echo("revoked")
+
+
+@main.command()
+@tenant_option
+@sentence_on_error
+def demo(tenant: str) -> None:
+    """Make a chat over the project's own documents and print how to reach it.
+
+    \b
+    Example: chatkeep demo && chatkeep serve
+    """
+    settings = settings_of()
+    dialog, secret = ensure_demo(_tenant(tenant))
+    base = f"http://{settings.host}:{settings.port}{settings.server.base_path}"
+    model = settings.model.name or "default"
+    answering = f"{model} at {settings.model.base_url}" if settings.model.base_url else (
+        "the built-in extractive model; set CHATKEEP_MODEL_BASE_URL, CHATKEEP_MODEL_NAME and CHATKEEP_MODEL_API_KEY "
+        "for another one"
+    )
+    click.echo(DEMO_TEXT.format(base=base, token=secret, chat=dialog.id, model=answering, question=QUESTION))
+
+
+@main.group()
+def dataset() -> None:
+    """Datasets: the documents that chats answer from."""
+
+
+@dataset.command("add")
+@click.argument("name")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@tenant_option
+@json_option
+@sentence_on_error
+def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: bool) -> None:
+    """Add Markdown and text files to a dataset, made on first use. A file of the same name is replaced.
+
+    \b
+    Example: chatkeep dataset add handbook docs/*.md
+    """
+    principal = _tenant(tenant)
+    found = DatasetService.ensure(principal, name)
+    changed = 0
+    for path in track(paths, "adding", console=Console(stderr=True), disable=not sys.stderr.isatty()):
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            raise Refusal(f"{path} is not UTF-8 text; Markdown and text files are read") from None
+        changed += DatasetService.add_text(principal, found.id, path.name, text, location=str(path))
+    told = {"dataset_id": found.id, "name": name, "files": len(paths), "changed": changed}
+    click.echo(json.dumps(told) if as_json else f"{name} ({found.id}): {changed} of {len(paths)} files changed")
+
+
+@dataset.command("list")
+@tenant_option
+@json_option
+@sentence_on_error
+def list_datasets(tenant: str, as_json: bool) -> None:
+    """List a tenant's datasets.
+
+    \b
+    Example: chatkeep dataset list
+    """
+    rows = [
+        {"id": row.id, "name": row.name, "documents": row.document_count, "chunks": row.chunk_count}
+        for row in DatasetService.list(_tenant(tenant))
+    ]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    for row in rows:
+        click.echo(f"{row['id']}  {row['documents']} documents, {row['chunks']} chunks  {row['name']}")
+
+
+@main.command()
+@json_option
+@sentence_on_error
+def doctor(as_json: bool) -> None:
+    """Look for anything in the database that breaks a rule; changes nothing. Exit code 1 if there is.
+
+    \b
+    Example: chatkeep doctor --json
+    """
+    settings = settings_of()
+    open_database(settings)
+    lacking = pending(settings)
+    if lacking:
+        raise Refusal(f"the database lacks migration {lacking[0]}; run chatkeep migrate")
+    examiner = Doctor(settings.document.retention_days)
+    findings = list(examiner.examine())
+    told = {"examined": examiner.examined, "due": examiner.due(), "findings": [asdict(found) for found in findings]}
+    if as_json:
+        click.echo(json.dumps(told))
+    else:
+        for found in findings:
+            click.echo(f"{found.check} {found.id}: {found.problem}. To mend: {found.mend}.")
+        click.echo(f"{examiner.examined} sessions examined, {len(findings)} findings, {told['due']} due for pruning")
+    sys.exit(1 if findings else 0)
 
 
 if __name__ == "__main__":

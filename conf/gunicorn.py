@@ -13,7 +13,7 @@ def gunicorn_options(settings: Settings) -> dict[str, Any]:
         "workers": settings.server.workers,
         "threads": settings.server.threads,
         "timeout": 60,  # of the accepting loop; a stream may be silent for longer
-        "graceful_timeout": 30,
+        "graceful_timeout": int(settings.server.drain_delay + settings.server.drain_timeout) + 20,
         "keepalive": 30,
         "accesslog": None,
         "loglevel": "warning",

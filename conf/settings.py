@@ -60,6 +60,7 @@ class ServerSettings(Section):
     base_path: str = Field("", pattern=r"^(/[^/?#]+)*$", description="path prefix behind a proxy")
     cors_origins: list[str] = Field(default_factory=list, description="origins allowed on token routes")
     drain_delay: float = Field(0, ge=0, le=300, description="seconds the listener stays after SIGTERM")
+    drain_timeout: float = Field(10, ge=0, le=3600, description="seconds running answers get after that")
 
 
 class LimitSettings(Section):

@@ -122,6 +122,15 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class PageRow:
+    """Which seqs a sealed page holds, and how many bytes they have."""
+
+    first_seq: int
+    last_seq: int
+    page_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentText:
     """A whole document as the JSON text of its two arrays."""
 
@@ -452,6 +461,12 @@ class PagedDocument:
             [entry for entry in near.entries if entry.get("id") == turn_id],
             [slot for slot in near.slots if slot["message_id"] == turn_id], near.format, near.revision,
         )
+
+    def pages(self, id: str) -> list[PageRow]:
+        """The sealed pages without their content, in order: for those who check them."""
+        return [PageRow(*row) for row in fetch(
+            self._sql("SELECT first_seq, last_seq, page_bytes FROM {page} WHERE conversation_id = %s ORDER BY 1"), [id]
+        )]
 
     def load_text(self, tenant_id: str, id: str) -> DocumentText:
         """The whole document as JSON text, unparsed. Raises DocumentMissing."""

@@ -30,8 +30,7 @@ def search_words(text: str) -> list[str]:
 
     Without marks and case; runs of CJK characters become overlapping pairs, a single one stays.
     """
-    taken_apart = unicodedata.normalize("NFKD", text)
-    letters = "".join(letter for letter in taken_apart if not unicodedata.category(letter).startswith("M"))
+    letters = "".join(map(_letter, unicodedata.normalize("NFKD", text)))
     # NFC puts Hangul syllables together again; nothing else is left to compose.
     folded = unicodedata.normalize("NFC", letters.casefold())
     words: list[str] = []
@@ -43,6 +42,13 @@ def search_words(text: str) -> list[str]:
 def search_text(text: str) -> str:
     """What the index holds for a text: its words with single spaces."""
     return " ".join(search_words(text))
+
+
+def _letter(character: str) -> str:
+    category = unicodedata.category(character)
+    if category == "No":  # a sign like the 8 in a circle: no letter to PostgreSQL, so not to us
+        return " "
+    return "" if category.startswith("M") else character
 
 
 def _pairs(run: str) -> list[str]:
@@ -78,21 +84,25 @@ class _Index:
     source: str
     among: str
     rank: str
+    word: str
+    either: str
 
 
 _INDEXES = {
-    True: _Index(
+    "sqlite": _Index(
         "FROM dataset_chunk_text CROSS JOIN {dataset_chunk} c ON c.rowid = dataset_chunk_text.rowid "
         "CROSS JOIN {dataset_document} d ON d.id = c.document_id "
         "WHERE dataset_chunk_text MATCH %s AND c.tenant_id = %s",
         "IN (SELECT value FROM json_each(%s))",
         "bm25(dataset_chunk_text)",
+        '"%s"', " OR ",
     ),
-    False: _Index(
+    "postgres": _Index(
         "FROM to_tsquery('simple', %s) AS question JOIN {dataset_chunk} c ON c.search_vector @@ question "
         "JOIN {dataset_document} d ON d.id = c.document_id WHERE c.tenant_id = %s",
         "= ANY(%s)",
         "ts_rank(c.search_vector, question) DESC",
+        "'%s'", " | ",
     ),
 }
 
@@ -104,11 +114,7 @@ class _Scope:
     tenant_id: str
     dataset_ids: Sequence[str]
     document_ids: Sequence[str] | None
-    sqlite: bool = field(default_factory=lambda: dialect() is SQLITE)
-
-    @property
-    def index(self) -> _Index:
-        return _INDEXES[self.sqlite]
+    index: _Index = field(default_factory=lambda: _INDEXES[dialect().name])
 
     @property
     def source(self) -> str:
@@ -121,13 +127,11 @@ class _Scope:
 
     def _any_of(self, words: Iterable[str]) -> str:
         """Words are letters and digits only, so quoting them leaves no operator."""
-        if self.sqlite:
-            return " OR ".join(f'"{word}"' for word in words)
-        return " | ".join(f"'{word}'" for word in words)
+        return self.index.either.join(self.index.word % word for word in words)
 
     def _listed(self, ids: Sequence[str]) -> Any:
         sound = [id for id in ids if "\x00" not in id]  # PostgreSQL's driver refuses the others
-        return json.dumps(sound) if self.sqlite else sound
+        return json.dumps(sound) if dialect() is SQLITE else sound
 
 
 def find_chunks(

@@ -92,7 +92,8 @@ def is_dead_neighbour(owner: str) -> bool:
     if host != socket.gethostname():
         return False
     try:
-        return str(psutil.Process(int(pid)).create_time()) != started
+        process = psutil.Process(int(pid))
+        return str(process.create_time()) != started or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 

@@ -147,6 +147,15 @@ class Workers:
         if self._keeper.is_alive():
             self._keeper.join(5)
 
+    def drain(self, delay: float, timeout: float) -> None:
+        """Take no new question; after `delay` seconds give the running ones `timeout` more, then interrupt them."""
+        self.draining = True
+        time.sleep(delay)
+        deadline = time.monotonic() + timeout
+        while self._running() and time.monotonic() < deadline:
+            self.wait_for_end(0.2)
+        self.close()
+
     def launch(self, start: Start, ask: Callable[[], tuple[Answerer, Question]]) -> LiveRun:
         """Answer in a thread of its own. The run row is active already."""
         run = LiveRun(start, self.owner)

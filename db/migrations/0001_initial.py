@@ -67,16 +67,16 @@ FULL_VIEW = {
 TEXT_INDEX = {
     "sqlite": (
         "CREATE VIRTUAL TABLE dataset_chunk_text USING fts5("
-        "search_text, content='dataset_chunk', content_rowid='rowid', tokenize='unicode61')",
+        "search_text, content='dataset_chunk', content_rowid='number', tokenize='unicode61')",
         "CREATE TRIGGER dataset_chunk_added AFTER INSERT ON dataset_chunk BEGIN "
-        "INSERT INTO dataset_chunk_text(rowid, search_text) VALUES (new.rowid, new.search_text); END",
+        "INSERT INTO dataset_chunk_text(rowid, search_text) VALUES (new.number, new.search_text); END",
         "CREATE TRIGGER dataset_chunk_removed AFTER DELETE ON dataset_chunk BEGIN "
         "INSERT INTO dataset_chunk_text(dataset_chunk_text, rowid, search_text) "
-        "VALUES ('delete', old.rowid, old.search_text); END",
+        "VALUES ('delete', old.number, old.search_text); END",
         "CREATE TRIGGER dataset_chunk_changed AFTER UPDATE OF search_text ON dataset_chunk BEGIN "
         "INSERT INTO dataset_chunk_text(dataset_chunk_text, rowid, search_text) "
-        "VALUES ('delete', old.rowid, old.search_text); "
-        "INSERT INTO dataset_chunk_text(rowid, search_text) VALUES (new.rowid, new.search_text); END",
+        "VALUES ('delete', old.number, old.search_text); "
+        "INSERT INTO dataset_chunk_text(rowid, search_text) VALUES (new.number, new.search_text); END",
     ),
     "postgres": (
         "ALTER TABLE {dataset_chunk} ADD COLUMN search_vector tsvector "
@@ -160,7 +160,7 @@ TABLES = (
     chunk_count bigint NOT NULL DEFAULT 0, """ + TIMES + ")",
     "CREATE INDEX dataset_document_name ON {dataset_document} (dataset_id, name)",
     """CREATE TABLE {dataset_chunk} (
-    id varchar(32) PRIMARY KEY, tenant_id varchar(32) NOT NULL, dataset_id varchar(32) NOT NULL,
+    {chunk_key}, tenant_id varchar(32) NOT NULL, dataset_id varchar(32) NOT NULL,
     document_id varchar(32) NOT NULL REFERENCES {dataset_document} (id) ON DELETE CASCADE,
     chunk_index bigint NOT NULL, content text NOT NULL, heading text NOT NULL, page bigint,
     search_text text NOT NULL)""",
@@ -170,11 +170,14 @@ TABLES = (
 SPELLING = {
     "sqlite": {
         "json": "text", "sealed": "text", "is_array_of": "json_type", "float": "double precision",
-        "bool": "integer", "date": "text", "bytewise": "", "options": "",
+        "bool": "integer",
+        # the full-text index names rows by number, and VACUUM may renumber an implicit one
+        "chunk_key": "number integer PRIMARY KEY, id varchar(32) NOT NULL UNIQUE", "date": "text", "bytewise": "", "options": "",
     },
     "postgres": {
         "json": "jsonb", "sealed": "json", "is_array_of": "jsonb_typeof", "float": "double precision",
-        "bool": "boolean", "date": "timestamp", "bytewise": ' COLLATE "C"',
+        "bool": "boolean",
+        "chunk_key": "id varchar(32) PRIMARY KEY", "date": "timestamp", "bytewise": ' COLLATE "C"',
         "options": " WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, "
                    "toast.autovacuum_vacuum_scale_factor = 0.02)",
     },

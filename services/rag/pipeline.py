@@ -1,13 +1,127 @@
-"""STUB"""
-from collections.abc import Iterator
+"""A chat's answer to a question: small talk, retrieval, the empty answer, the model, in this order.
+
+Retrieval sees the question, the model the history too; citations are read from the finished text.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from services.events import Event, Question, Sources
+from db.models import Dialog
+from services.errors import InvalidArgument, ModelFailure
+from services.events import Citations, End, ErrorCode, Event, Question, Sources, TextDelta
+from services.messages import for_model, text_of
+from services.principal import Principal
+from services.rag.chat_models import ChatModel, ExtractiveChatModel, ModelRequest
+from services.rag.citations import narrow, parse_ids
+from services.rag.extractive import is_small_talk
+from services.rag.prompts import SAMPLING, render_system
+from services.rag.retrievers import Document, LexicalRetriever, Retriever, doc_aggs, wire_chunk
 
 
 class DialogAnswerer:
-    def __init__(self, dialog: Any, principal: Any, model: Any) -> None:
+    """Answers for one chat, or without one (`dialog` None): then the model has the client's messages only.
+
+    `retriever` stands in for the chat's datasets' own.
+    """
+
+    def __init__(
+        self, dialog: Dialog | None, principal: Principal, model: ChatModel, retriever: Retriever | None = None
+    ) -> None:
+        self.dialog = dialog
+        self.principal = principal
         self.model = model
+        self._retriever = retriever
+        self._prompt: dict[str, Any] = (dialog.prompt_config or {}) if dialog else {}
+        self._datasets: list[str] = (dialog.kb_ids or []) if dialog else []
+
     def answer(self, question: Question) -> Iterator[Event]:
-        yield Sources([{"id": "c1", "content": question.text}], [{"doc_name": "d", "doc_id": "1", "count": 1}])
-        yield from self.model.stream(question.text)
+        """Sources (where the chat has datasets and quotes), the model's events, citations, the end."""
+        said = self._small_talk(question)
+        if said:
+            yield TextDelta(said)
+            yield End()
+            return
+        passages = self._retrieve(question)
+        quotes = self._quotes(question.options)
+        chunks = [wire_chunk(passage) for passage in passages]
+        if self._datasets and quotes:
+            yield Sources(chunks, doc_aggs(chunks))
+        empty = str(self._prompt.get("empty_response") or "")
+        if self._datasets and not passages and empty:
+            yield TextDelta(empty)
+            yield End()
+            return
+        events = self.model.stream(self._request(question, passages, quotes))
+        yield from _with_citations(events, chunks if quotes else [])
+
+    def _small_talk(self, question: Question) -> str:
+        """The prologue, where a greeting meets a model that can only quote."""
+        if isinstance(self.model, ExtractiveChatModel) and is_small_talk(question.text):
+            return str(self._prompt.get("prologue") or "")
+        return ""
+
+    def _retrieve(self, question: Question) -> list[Document]:
+        if self.dialog is None or not self._datasets:
+            return []
+        retriever = self._retriever or LexicalRetriever(
+            self.principal.tenant_id, self._datasets, self.dialog.top_k, self.dialog.similarity_threshold,
+            _ids(question.options.get("doc_ids")),
+        )
+        return retriever.retrieve(question.text, self.dialog.top_n)
+
+    def _quotes(self, options: Mapping[str, Any]) -> bool:
+        return self._prompt.get("quote") is not False and not _is_off(options.get("quote"))
+
+    def _request(self, question: Question, passages: list[Document], quotes: bool) -> ModelRequest:
+        try:
+            system = self._system(question, passages, quotes)
+            parameters = self._parameters(question.options)
+        except InvalidArgument as wrong:
+            raise ModelFailure(ErrorCode.INVALID_REQUEST, wrong.message) from wrong
+        asked = {"role": "user", "content": question.text}
+        messages = [*system, *for_model([*question.history, asked])]
+        return ModelRequest(messages, question.text, passages, parameters, quotes)
+
+    def _system(self, question: Question, passages: list[Document], quotes: bool) -> list[dict[str, Any]]:
+        """One system message of the chat's prompt and the client's own system texts, or none."""
+        texts = [text_of(entry.get("content")) for entry in question.history if entry["role"] == "system"]
+        if self.dialog is not None:
+            texts.insert(0, render_system(self._prompt, passages, question.options, quotes))
+        content = "\n\n".join(text for text in texts if text.strip())
+        return [{"role": "system", "content": content}] if content else []
+
+    def _parameters(self, options: Mapping[str, Any]) -> dict[str, float]:
+        """The chat's sampling parameters with the request's over them."""
+        setting: Mapping[str, Any] = (self.dialog.llm_setting or {}) if self.dialog else {}
+        given = {key: value for key, value in {**setting, **options}.items() if key in SAMPLING and value is not None}
+        for key, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InvalidArgument(f"`{key}` must be a number, not {str(value)[:80]!r}")
+        return given
+
+
+def _with_citations(events: Iterator[Event], chunks: list[dict[str, Any]]) -> Iterator[Event]:
+    """The model's events; before its end, what the whole text cites of the chunks."""
+    end = End()
+    parts: list[str] = []
+    for event in events:
+        if isinstance(event, End):
+            end = event
+            break
+        if isinstance(event, TextDelta):
+            parts.append(event.text)
+        yield event
+    if chunks:
+        cited = parse_ids("".join(parts), len(chunks))
+        yield Citations(cited, narrow(doc_aggs(chunks), chunks, cited))
+    yield end
+
+
+def _ids(value: Any) -> list[str] | None:
+    """Document ids as a list or a text with commas; None where none are named."""
+    ids = value.split(",") if isinstance(value, str) else value or []
+    return [str(id).strip() for id in ids if str(id).strip()] or None
+
+
+def _is_off(value: Any) -> bool:
+    return value == 0 or (isinstance(value, str) and value.strip().lower() in ("false", "0"))

@@ -1,5 +1,6 @@
 """One normaliser for both engines, and an index that takes any text for a question."""
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,7 @@ class TestWords:
         ("ハロー ﾊﾛｰ がある", ["ハロ", "ロー", "ハロ", "ロー", "かあ", "ある"]),
         ("한국어 ab한국", ["한국", "국어", "ab", "한국"]),
         ("日本・東京、𠀀𠀁", ["日本", "東京", "𠀀𠀁"]),
+        ("step❽b x²", ["step", "b", "x2"]),
         (" \x00\ud800'\"*** ", []),
     ])
     def test_are_without_marks_case_and_punctuation(self, text: str, words: list[str]) -> None:
@@ -91,6 +93,19 @@ def test_says_all_about_what_it_finds(library: Library) -> None:
 def test_finds_every_script_on_both_engines(library: Library, question: str) -> None:
     library.put("a", "中文搜索 Café naive ﾊﾛｰ, v2 1e5 x1y2z3 23 ٣٤")
     assert library.find(question) == {"a-0"}
+
+
+def test_finds_exactly_the_passages_that_hold_the_word(library: Library) -> None:
+    chance = random.Random(5)
+    letters = ["abcxyz0123456789e", "中文字한국カタ日a1", "αβγдежאבגابتक"]
+    texts = [
+        " ".join("".join(chance.choices(chance.choice(letters), k=chance.randint(1, 5))) for _ in range(6))
+        for _ in range(150)
+    ]
+    library.put("a", *texts)
+    for word in {word for text in texts[:40] for word in search_words(text)}:
+        holders = {f"a-{index}" for index, text in enumerate(texts) if word in search_words(text)}
+        assert library.find(word, limit=1_000) == holders
 
 
 def test_stays_inside_the_tenant_the_datasets_and_the_documents(library: Library) -> None:

@@ -1,12 +1,14 @@
 """Datasets: whose they are, what adding a text changes, and that the counters tell the truth."""
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from peewee import IntegrityError
 
 from conf.settings import Settings
-from db.database import connection
+from db.database import change, connection, database
 from db.models import Dataset, DatasetChunk, DatasetDocument
 from services.errors import InvalidArgument, InvalidData, NotFound
 from services.knowledge.datasets import DatasetService
@@ -164,15 +166,21 @@ def test_check_tells_the_unknown_from_the_empty(dataset: Dataset) -> None:
     DatasetService.check(ALICE, [])
 
 
-def test_a_failure_in_the_middle_changes_nothing(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def refuses_repeats(dataset: Dataset) -> Iterator[None]:
+    """A database in which no two passages may say the same."""
+    schema = f"{database.obj.schema}." if database.obj.schema else ""
+    with connection():
+        change("CREATE UNIQUE INDEX dataset_chunk_once ON {dataset_chunk} (content)")
+    yield
+    with connection():
+        change(f"DROP INDEX {schema}dataset_chunk_once")
+
+
+def test_a_failure_in_the_middle_changes_nothing(dataset: Dataset, refuses_repeats: None) -> None:
     DatasetService.add_text(ALICE, dataset.id, "a.txt", "zebra")
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("the power went")
-
-    monkeypatch.setattr("services.knowledge.datasets._count", fail)
-    with pytest.raises(RuntimeError):
-        DatasetService.add_text(ALICE, dataset.id, "a.txt", LONG)
+    with pytest.raises(IntegrityError):
+        DatasetService.add_text(ALICE, dataset.id, "a.txt", f"{LONG}\n\n{LONG}")
     assert counts(dataset) == (1, 1)
     assert len(LexicalRetriever("acme", [dataset.id]).retrieve("zebra", 5)) == 1
 

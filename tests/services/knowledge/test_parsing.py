@@ -84,9 +84,9 @@ def test_makes_nothing_of_nothing(name: str, text: str) -> None:
 
 
 PIECES = st.sampled_from([
-    "# A\n", "## B\n", "####### no\n", "text\n", "\n", "\r\n", "\r", "\x0c", "\u2028", "    code\n", "```\n", "~~~\n", "---\n",
-    "===\n", "> q\n", "- item\n", "1. n\n", "[x]: y\n", "<!-- c -->\n", "| a |\n|---|\n", "\t", " ", "title: x\n",
-    "word " * 100, "x" * 300, "A sentence. " * 60,
+    "# A\n", "## B\n", "####### no\n", "text\n", "\n", "\r\n", "\r", "\x0c", "\u2028", "\t", " ",
+    "    code\n", "```\n", "~~~\n", "---\n", "===\n", "> q\n", "- item\n", "1. n\n", "[x]: y\n", "<!-- c -->\n",
+    "| a |\n|---|\n", "title: x\n", "word " * 100, "x" * 300, "A sentence. " * 60,
 ])
 
 

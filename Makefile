@@ -1,0 +1,48 @@
+# Two commands do everything: `make run` (the server, with a demo) and `make test` (the proof).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+ifdef PORT
+export CHATKEEP_PORT := $(PORT)
+endif
+
+.PHONY: setup run test check bench clean
+
+setup: $(VENV)/app.stamp
+
+run: setup
+	@$(BIN)/chatkeep demo
+	@exec $(BIN)/chatkeep serve
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/check.stamp
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_architecture.py -s
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python -m tests.bench.document
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/app.stamp: setup.cfg setup.py pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) ..."
+	@$(PIP) install -e .
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/app.stamp tests/requirements-nodeps.txt
+	@$(PIP) install -e '.[test]'
+	@$(PIP) install --no-deps --ignore-requires-python -r tests/requirements-nodeps.txt
+	@touch $@
+
+$(VENV)/check.stamp: $(VENV)/test.stamp
+	@$(PIP) install -e '.[test,check]'
+	@touch $@

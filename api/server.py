@@ -1,0 +1,44 @@
+"""gunicorn around `create_app`. Importing by module name would find a user's own `api/` first.
+
+SIGTERM drains: readiness turns 503, running answers get their time, the rest is stored as interrupted,
+and only then do the threads end.
+"""
+
+import signal
+import threading
+from typing import Any
+
+from gunicorn.app.base import BaseApplication
+
+from api.app import close_app, create_app, drain_app
+from conf.gunicorn import gunicorn_options
+from conf.settings import Settings
+
+
+class Server(BaseApplication):  # type: ignore[misc]
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        super().__init__()
+
+    def load_config(self) -> None:
+        for name, value in gunicorn_options(self.settings).items():
+            self.cfg.set(name, value)
+        self.cfg.set("post_worker_init", drain_before_exit)
+        self.cfg.set("worker_exit", lambda arbiter, worker: close_app(worker.wsgi))
+
+    def load(self) -> Any:
+        return create_app(self.settings)
+
+
+def drain_before_exit(worker: Any) -> None:
+    """Put draining before gunicorn's own reaction to SIGTERM, in a thread: answers go on meanwhile."""
+    leave: Any = signal.getsignal(signal.SIGTERM)
+
+    def drain() -> None:
+        drain_app(worker.wsgi)
+        leave(signal.SIGTERM, None)
+
+    def on_term(number: int, frame: Any) -> None:
+        threading.Thread(target=drain, name="drain", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, on_term)

@@ -1,0 +1,209 @@
+"""Who sees what: the owner, a second token of the tenant, a stranger and nobody, on every route of the server."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from db.database import connection
+from db.models import ROWS, Run
+from tests.contracts.shared_server import acme, alice, app, bob, charlie, models  # noqa: F401
+
+OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz")}
+NOT_OWNED = (200, 109, "no authorization")
+NO_SESSION = (200, 102, "Session not found!")
+UNAUTHORIZED = "<Unauthorized '401: Unauthorized'>"
+NOTHING_NAMED = (200, 0, "success")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call on Alice's rows: what she gets, and what a stranger does (None: see the HTTP status of ours)."""
+
+    body: Any = None
+    owner: tuple[int, int] = (200, 0)
+    stranger: tuple[int, int, str | None] = NOT_OWNED
+
+
+CHAT, SESSION = "/api/v1/chats/<chat_id>", "/api/v1/chats/<chat_id>/sessions/<session_id>"
+QUESTION = {"question": "hello", "stream": False}
+FOREIGN_RUN = (404, 404, None)
+CASES = {
+    ("POST", "/api/v1/chats"): Case({"name": "a new chat"}, stranger=NOTHING_NAMED),
+    ("GET", "/api/v1/chats"): Case(stranger=NOTHING_NAMED),
+    ("DELETE", "/api/v1/chats"): Case({"ids": ["{chat_id}"]}, stranger=(200, 102, "Chat({chat_id}) not found.")),
+    ("GET", CHAT): Case(),
+    ("PUT", CHAT): Case({"name": "renamed"}),
+    ("PATCH", CHAT): Case({"name": "renamed"}),
+    ("DELETE", CHAT): Case(),
+    ("POST", f"{CHAT}/sessions"): Case({"name": "new"}),
+    ("GET", f"{CHAT}/sessions"): Case(),
+    ("DELETE", f"{CHAT}/sessions"): Case({"ids": ["{session_id}"]}),
+    ("GET", SESSION): Case(),
+    ("PUT", SESSION): Case({"name": "renamed"}),
+    ("PATCH", SESSION): Case({"name": "renamed"}),
+    ("DELETE", f"{SESSION}/messages/<message_id>"): Case(),
+    ("PUT", f"{SESSION}/messages/<message_id>/feedback"): Case({"thumbup": True}),
+    ("POST", "/api/v1/chat/completions"): Case(QUESTION | {"chat_id": "{chat_id}", "session_id": "{session_id}"}),
+    ("POST", f"{CHAT}/completions"): Case(QUESTION | {"session_id": "{session_id}"}),
+    ("GET", f"{SESSION}/runs"): Case(stranger=FOREIGN_RUN),
+    ("GET", f"{SESSION}/runs/<run_id>"): Case(stranger=FOREIGN_RUN),
+    ("POST", f"{SESSION}/runs/<run_id>/cancel"): Case(owner=(409, 409), stranger=FOREIGN_RUN),
+    ("GET", "/api/v1/runs/<run_id>"): Case(stranger=FOREIGN_RUN),
+    ("POST", "/api/v1/runs/<run_id>/cancel"): Case(owner=(409, 409), stranger=FOREIGN_RUN),
+    ("GET", "/api/v1/system/tokens"): Case(stranger=NOTHING_NAMED),
+    ("POST", "/api/v1/system/tokens"): Case({"name": "new"}, stranger=NOTHING_NAMED),
+    ("DELETE", "/api/v1/system/tokens/<id_or_secret>"): Case(stranger=NOTHING_NAMED),
+}
+every_route = pytest.mark.parametrize(
+    "route", CASES, ids=lambda route: f"{route[0]} {route[1].removeprefix('/api/v1/')}"
+)
+UNKNOWN = {
+    "chat_id": "c" * 32, "session_id": "5" * 32, "message_id": "no-such-turn", "run_id": "f" * 32, "id_or_secret": "d" * 32,
+}
+
+
+@pytest.fixture
+def named(alice):
+    """The ids of Alice's chat, its session, the session's one turn and run, and of a spare token."""
+    chat = alice.ok("POST", "/chats", {"name": "Alice's secret chat"})
+    session = alice.ok("POST", f"/chats/{chat['id']}/sessions", {"name": "Alice's secret session"})
+    question = {"role": "user", "content": "Alice's secret question", "id": "alices-secret-turn"}
+    alice.ok("POST", f"/chats/{chat['id']}/completions",
+             {"session_id": session["id"], "messages": [question], "stream": False})
+    [run] = alice.ok("GET", f"/chats/{chat['id']}/sessions/{session['id']}/runs")
+    token = alice.ok("POST", "/system/tokens", {"name": "Alice's secret token"})
+    return {"chat_id": chat["id"], "session_id": session["id"], "message_id": "alices-secret-turn", "run_id": run["id"],
+            "id_or_secret": token["id"]}
+
+
+@pytest.fixture
+def rows_of_alice(alice):
+    """Reads every row of Alice's tenant; when a token was last used doesn't count."""
+
+    def read():
+        with connection():
+            return {
+                row.__name__: sorted(
+                    ({**found, "last_used_time": None} for found in row.select().where(row.tenant_id == alice.tenant_id).dicts()),
+                    key=str,
+                )
+                for row in ROWS if "tenant_id" in row._meta.fields
+            }
+
+    return read
+
+
+def filled(template, ids):
+    """A path or a body with ids in the places of their names."""
+    text = template if isinstance(template, str) else json.dumps(template)
+    for name, id in ids.items():
+        text = text.replace(f"<{name}>", id).replace("{%s}" % name, id)
+    return text if isinstance(template, str) else json.loads(text)
+
+
+def call(person, route, ids):
+    method, rule = route
+    return person(method, filled(rule, ids).removeprefix("/api/v1"), filled(CASES[route].body, ids))
+
+
+def test_every_route_of_the_server_has_a_case_here(app):
+    served = {
+        (method, rule.rule) for rule in app.url_map.iter_rules() for method in rule.methods - {"HEAD", "OPTIONS"}
+    }
+    assert served - OPEN == set(CASES)
+
+
+@every_route
+@pytest.mark.parametrize("who", ["alice", "bob"])
+def test_every_token_of_the_tenant_may_do_it(route, who, request, named):
+    answer = call(request.getfixturevalue(who), route, named)
+    assert (answer.status_code, answer.get_json()["code"]) == CASES[route].owner
+
+
+@every_route
+def test_a_stranger_changes_nothing_and_sees_nothing(route, charlie, named, rows_of_alice):
+    before = rows_of_alice()
+    answer = call(charlie, route, named)
+    status, code, message = CASES[route].stranger
+    assert (answer.status_code, answer.get_json()["code"]) == (status, code)
+    assert message is None or answer.get_json()["message"] == filled(message, named)
+    assert "secret" not in answer.get_data(as_text=True)
+    assert rows_of_alice() == before
+
+
+@every_route
+def test_a_stranger_cannot_tell_foreign_from_unknown(route, charlie, named):
+    if CASES[route].stranger is NOTHING_NAMED and "<" not in route[1]:
+        return  # a route of the caller's own rows: it names none
+    foreign, unknown = (call(charlie, route, ids) for ids in (named, UNKNOWN))
+    assert foreign.status_code == unknown.status_code
+    text = foreign.get_data(as_text=True)
+    for name, id in named.items():
+        text = text.replace(id, UNKNOWN[name])
+    assert text == unknown.get_data(as_text=True)
+
+
+@every_route
+def test_nobody_is_let_in_or_changes_anything(route, nobody, named, rows_of_alice):
+    before = rows_of_alice()
+    answer = call(nobody, route, named)
+    assert answer.status_code == 401
+    assert answer.get_json() == {"code": 401, "message": UNAUTHORIZED, "data": None}
+    assert rows_of_alice() == before
+
+
+THROUGH_OWN_CHAT = {
+    route: {"/api/v1/chats/<chat_id>": NO_SESSION, "runs": FOREIGN_RUN}["runs" if "/runs" in route[1] else CHAT]
+    for route in CASES if "<session_id>" in route[1] or "session_id" in str(CASES[route].body)
+} | {("DELETE", f"{CHAT}/sessions"): (200, 102, "The chat doesn't own the session {session_id}")}
+
+
+@pytest.mark.parametrize("route", THROUGH_OWN_CHAT, ids=lambda route: f"{route[0]} {route[1].removeprefix('/api/v1/')}")
+def test_ones_own_chat_opens_no_foreign_session(route, charlie, named, rows_of_alice):
+    before, own = rows_of_alice(), charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
+    foreign, unknown = (call(charlie, route, ids | {"chat_id": own["id"]}) for ids in (named, UNKNOWN))
+    status, code, message = THROUGH_OWN_CHAT[route]
+    assert (foreign.status_code, foreign.get_json()["code"]) == (unknown.status_code, unknown.get_json()["code"])
+    assert (foreign.status_code, foreign.get_json()["code"]) == (status, code)
+    assert message is None or foreign.get_json()["message"] == filled(message, named)
+    assert rows_of_alice() == before
+
+
+@pytest.mark.parametrize("tail", ["", "/cancel"], ids=["read", "cancel"])
+def test_a_run_is_reached_through_its_own_session_only(alice, named, tail):
+    other = alice.ok("POST", f"/chats/{named['chat_id']}/sessions", {"name": "other"})
+    path = f"/chats/{named['chat_id']}/sessions/{other['id']}/runs/{named['run_id']}{tail}"
+    answer = alice("POST" if tail else "GET", path)
+    assert answer.status_code == 404
+
+
+def test_a_body_may_not_name_a_foreign_chat_beside_ones_own(charlie, named, rows_of_alice):
+    before, own = rows_of_alice(), charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
+    body = QUESTION | {"chat_id": named["chat_id"]}
+    assert charlie.refused("POST", f"/chats/{own['id']}/completions", body) == (109, "no authorization")
+    assert rows_of_alice() == before
+
+
+def test_lists_filter_foreign_rows_out_by_every_filter(alice, charlie, named):
+    own = charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
+    for query in (f"id={named['chat_id']}", "name=Alice's secret chat", "keywords=secret", f"owner_ids={alice.tenant_id}",
+                  f"owner_ids={alice.tenant_id}&id={named['chat_id']}"):
+        assert charlie.ok("GET", f"/chats?{query}") == {"chats": [], "total": 0}
+    assert charlie.ok("GET", f"/chats?owner_ids={alice.tenant_id}&owner_ids={charlie.tenant_id}")["total"] == 1
+    for query in (f"id={named['session_id']}", f"user_id={alice.tenant_id}"):
+        assert charlie.ok("GET", f"/chats/{own['id']}/sessions?{query}") == []
+
+
+def test_delete_all_stops_at_the_tenant(alice, charlie, named):
+    charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
+    assert charlie.ok("DELETE", "/chats", {"delete_all": True}) == {"success_count": 1}
+    assert alice.ok("GET", "/chats")["total"] == 1
+
+
+def test_an_active_run_cannot_be_cancelled_by_a_stranger(alice, charlie, named):
+    with connection():
+        Run.update(status="active", owner="elsewhere", lease_until=10**12).where(Run.id == named["run_id"]).execute()
+    assert charlie("POST", f"/runs/{named['run_id']}/cancel").status_code == 404
+    assert alice.ok("GET", f"/runs/{named['run_id']}")["cancel_requested"] is False

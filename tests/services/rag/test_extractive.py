@@ -1,0 +1,122 @@
+"""The built-in model: what it quotes stands in the passage it cites, and nothing else is said."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.events import End, TextDelta
+from services.rag.chat_models import ExtractiveChatModel, ModelRequest
+from services.rag.extractive import MOST_QUOTES, NOTHING_FITS, best_quotes, is_small_talk, quotes_of
+from services.rag.retrievers import Document
+
+GUIDE = """# Backup of the server
+
+Copy the database file while the server runs. Lunch is at noon every day.
+
+## Restore
+
+1. Stop the server first, e.g. with Ctrl-C.
+2. Put the file back:
+
+```sh
+chatkeep restore backup.db
+```
+
+| backup | server |
+| --- | --- |
+"""
+NOTES = "The server was moved to Berlin. A backup takes\nten minutes there. Ask \"Who knows?\" Then wait for it."
+
+
+def answer(question: str, *texts: str, quote: bool = True) -> str:
+    passages = [Document(f"c{n}", text) for n, text in enumerate(texts)]
+    events = list(ExtractiveChatModel().stream(ModelRequest([], question, passages, quote=quote)))
+    assert isinstance(events[-1], End)
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def quoted(text: str) -> list[tuple[str, int]]:
+    return [(quote, int(n)) for quote, n in re.findall(r"(.+?)\n? \[ID:(\d+)\](?:\n\n|$)", text, re.DOTALL)]
+
+
+def test_quotes_the_sentences_that_answer_and_says_where_they_stand() -> None:
+    assert answer("How do I copy the database?", GUIDE, NOTES) == "Copy the database file while the server runs. [ID:0]"
+    assert "takes\nten minutes there. [ID:1]" in answer("How many minutes does a backup take?", GUIDE, NOTES)
+
+
+def test_every_quote_is_verbatim_from_the_cited_passage() -> None:
+    passages = (GUIDE, NOTES)
+    found = quoted(answer("server backup file Berlin restore", *passages))
+    assert 2 <= len(found) <= MOST_QUOTES
+    assert {n for _, n in found} == {0, 1}
+    assert all(quote in passages[n] for quote, n in found)
+
+
+@given(st.lists(st.text("ab .!?\n#`~-*|1「。」> ", max_size=120), max_size=3), st.text("ab ", max_size=8))
+def test_whatever_the_passage_quotes_are_parts_of_it(passages: list[str], question: str) -> None:
+    for quote in best_quotes(question, passages):
+        assert quote.text and quote.text in passages[quote.passage]
+    for n, text in enumerate(passages):
+        assert all(text[quote.position :].startswith(quote.text) for quote in quotes_of(text, n))
+
+
+def test_headings_tables_and_list_marks_are_no_sentences() -> None:
+    assert [quote.text for quote in quotes_of(GUIDE)] == [
+        "Copy the database file while the server runs.", "Lunch is at noon every day.",
+        "Stop the server first, e.g. with Ctrl-C.", "Put the file back:", "```sh\nchatkeep restore backup.db\n```",
+    ]
+    assert quotes_of("A long underlined heading here\n---\n") == []
+
+
+def test_a_short_code_block_is_quoted_whole_with_its_mark_behind_the_fence() -> None:
+    text = answer("How do I restore?", GUIDE)
+    assert "```sh\nchatkeep restore backup.db\n```\n [ID:0]" in text
+    assert quotes_of("```\n" + "backup the server\n" * 20 + "```\n") == []
+    assert quotes_of("```\nbackup the server\n") == []
+
+
+def test_cuts_sentences_of_languages_without_spaces() -> None:
+    text = "备份很简单。服务器运行时可以复制文件。「真的吗？」他问。"
+    assert [quote.text for quote in quotes_of(text)][:2] == ["备份很简单。", "服务器运行时可以复制文件。"]
+    assert answer("怎么复制文件", text) == "服务器运行时可以复制文件。 [ID:0]"
+
+
+def test_says_the_same_once() -> None:
+    assert answer("Where was the server moved?", NOTES, NOTES).count("moved to Berlin") == 1
+
+
+def test_says_how_to_set_a_model_where_nothing_fits() -> None:
+    assert answer("How deep is the ocean?", GUIDE) == answer("Why?") == NOTHING_FITS
+    assert "CHATKEEP_MODEL_BASE_URL" in NOTHING_FITS and "CHATKEEP_MODEL_NAME" in NOTHING_FITS
+
+
+def test_leaves_the_marks_out_where_citing_is_off() -> None:
+    assert answer("Copy the database?", GUIDE, quote=False) == "Copy the database file while the server runs."
+
+
+def test_streams_word_by_word_and_counts_them() -> None:
+    *words, end = ExtractiveChatModel().stream(ModelRequest([], "copy database", [Document("c", GUIDE)]))
+    assert [event.text for event in words if isinstance(event, TextDelta)][:3] == ["Copy", " the", " database"]
+    assert isinstance(end, End) and end.usage is not None
+    assert end.usage.completion_tokens == len(words)
+    assert end.usage.prompt_tokens > 10
+
+
+@pytest.mark.parametrize("text", [
+    "hi", "Hello!", "Hey there 👋", "Good morning everyone", "thanks", "Thank you very much!", "Thanks a lot, hi again",
+    "What's up?", "Hallo zusammen", "Grüß Gott", "Vielen Dank!", "Wie geht's?", "Bonjour, ça va ?", "Merci beaucoup",
+    "¡Hola! ¿Qué tal?", "Buenos días", "muchas gracias", "你好！", "您好，谢谢", "早上好",
+    "こんにちは。", "ありがとうございます！",
+])
+def test_knows_greetings_and_thanks(text: str) -> None:
+    assert is_small_talk(text)
+
+
+@pytest.mark.parametrize("text", [
+    "", "?", "👋", "there", "today", "hi, how do I make a backup?", "thanks, and the price?", "Hilfe", "hello world",
+    "How are backups made?", "你好，怎么备份", "ありがとうとは", "say hello", "hi " * 50,
+])
+def test_does_not_take_a_question_for_small_talk(text: str) -> None:
+    assert not is_small_talk(text)
