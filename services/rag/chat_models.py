@@ -15,10 +15,10 @@ import stamina
 
 from conf.settings import ModelSettings
 from db.jsontext import clean
-from services.errors import ModelFailure
+from services.errors import InvalidArgument, ModelFailure
 from services.events import ErrorCode, Event
 from services.rag.extractive import ExtractiveChatModel
-from services.rag.model_stream import Passing, StreamedAnswer, failure, payloads, reported_failure
+from services.rag.model_stream import Passing, StreamedAnswer, failure, payloads, reported_failure, tells_too_long
 from services.rag.prompts import SAMPLING, ModelRequest
 from services.rag.stream_deadline import Deadline, Watchdog
 
@@ -47,11 +47,16 @@ class OpenAIChatModel:
     def __init__(self, settings: ModelSettings) -> None:
         self.name = settings.name
         self._settings = settings
-        self._key = settings.api_key.get_secret_value()
-        self._client = openai.OpenAI(
-            base_url=settings.base_url, max_retries=0,
-            api_key=self._key or "none",  # the client refuses an empty one; servers without keys ignore it
-        )
+        self._key = settings.api_key.get_secret_value().strip()
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise InvalidArgument("the model's API key has characters that no HTTP header can hold")
+        try:
+            self._client = openai.OpenAI(
+                base_url=settings.base_url, max_retries=0,
+                api_key=self._key or "none",  # the client refuses an empty one; servers without keys ignore it
+            )
+        except httpx2.InvalidURL as error:
+            raise InvalidArgument(f"the model's base URL {settings.base_url!r} can't be read: {error}") from None
         self._watchdog = Watchdog()
 
     def stream(self, request: ModelRequest) -> Iterator[Event]:
@@ -128,13 +133,15 @@ class OpenAIChatModel:
     def _check_type(self, response: httpx2.Response) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
-            text = self._safe(response.read().decode("utf-8", "replace"))
-            raise reported_failure(text) or failure(ErrorCode.INVALID_RESPONSE, f"content type {kind!r}: {text}")
+            text = response.read().decode("utf-8", "replace")
+            wrong = reported_failure(text) or failure(ErrorCode.INVALID_RESPONSE, f"content type {kind!r}: {text}")
+            wrong.detail = self._safe(wrong.detail)
+            raise wrong
 
     def _refused(self, error: openai.APIStatusError) -> ModelFailure:
-        status, text = error.status_code, self._safe(error.response.text)
+        status, text = error.status_code, error.response.text
         code = _code_of_status(status, text)
-        detail = f"HTTP {status}: {text}"
+        detail = self._safe(f"HTTP {status}: {text}")
         if (status == 429 and "insufficient_quota" not in text) or (status >= 500 and code in _MAY_PASS):
             return Passing(code, detail, _retry_after(error.response))
         return failure(code, detail)
@@ -172,9 +179,8 @@ _STATUS_CODES = {
 def _code_of_status(status: int, text: str) -> ErrorCode:
     if status in _STATUS_CODES:
         return _STATUS_CODES[status]
-    reported = reported_failure(text)
-    if status not in (401, 403, 404) and reported and reported.code is ErrorCode.CONTEXT_TOO_LONG:
-        return reported.code
+    if status not in (401, 403, 404) and tells_too_long(text):
+        return ErrorCode.CONTEXT_TOO_LONG
     if status >= 500:
         return ErrorCode.MODEL_ERROR
     return ErrorCode.INVALID_REQUEST if status >= 400 else ErrorCode.INVALID_RESPONSE

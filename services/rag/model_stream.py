@@ -52,7 +52,12 @@ def reported_failure(text: str) -> ModelFailure | None:
 
 
 def _reported(text: str) -> ModelFailure:
-    return failure(ErrorCode.CONTEXT_TOO_LONG if _TOO_LONG.search(text) else ErrorCode.MODEL_ERROR, text)
+    return failure(ErrorCode.CONTEXT_TOO_LONG if tells_too_long(text) else ErrorCode.MODEL_ERROR, text)
+
+
+def tells_too_long(text: str) -> bool:
+    """Whether a provider's text says that the prompt exceeds what the model can read."""
+    return _TOO_LONG.search(text) is not None
 
 
 def payloads(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -151,7 +156,7 @@ def _decoded_leniently(payload: bytes) -> Any:
 
 
 def _unreadable(payload: bytes) -> ModelFailure:
-    return failure(ErrorCode.INVALID_RESPONSE, f"unreadable: {payload[:500].decode('utf-8', 'replace')}")
+    return failure(ErrorCode.INVALID_RESPONSE, f"unreadable: {payload.decode('utf-8', 'replace')}")
 
 
 def _usage(value: Any) -> Usage | None:

@@ -23,12 +23,18 @@ def models():
 
 
 @pytest.fixture(scope="module")
-def app(engine, prepared, models, tmp_path_factory):
+def overrides():
+    """Settings laid over the defaults; a module may have a fixture of its own."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def app(engine, prepared, models, overrides, tmp_path_factory):
     url = prepared
     if engine == "sqlite":
         copy = shutil.copy(prepared.removeprefix("sqlite:///"), tmp_path_factory.mktemp("shared") / "chatkeep.db")
         url = f"sqlite:///{copy}"
-    app = create_app(load_settings(database={"url": url}, runs={"poll": 0.05}), models=models)
+    app = create_app(load_settings(database={"url": url}, **{"runs": {"poll": 0.05}} | overrides), models=models)
     yield app
     close_app(app)
     database.obj.close_all()

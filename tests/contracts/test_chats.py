@@ -10,7 +10,7 @@ from services.dialog_service import DEFAULT_EMPTY_RESPONSE, DEFAULT_PROLOGUE, DE
 from services.knowledge.datasets import DatasetService
 from services.models import DEFAULT, model_id
 from services.principal import Principal
-from tests.contracts.shared_server import acme, alice, app, charlie, models  # noqa: F401
+from tests.contracts.shared_server import acme, alice, app, charlie, models, overrides  # noqa: F401
 
 ICON = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 KEYS = set(

@@ -581,6 +581,13 @@ def test_a_question_sent_again_gets_its_stored_ending(
     assert len(model.requests) == 1 and len(read(alice, session)["messages"]) == 3
 
 
+def test_the_last_frame_tells_the_stored_time_of_the_answer_also_when_it_is_replayed(
+    alice: Person, chat: Any, session: Any
+) -> None:
+    told = [final_of(stream(alice, chat, "hello", session, **body("hello", id="m1")))["created_at"] for _ in range(2)]
+    assert told == [read(alice, session)["messages"][-1]["created_at"]] * 2
+
+
 def test_a_stopped_question_sent_again_stays_stopped(
     alice: Person, chat: Any, session: Any, model: ScriptedModel
 ) -> None:
@@ -633,7 +640,11 @@ def test_a_question_sent_again_while_it_is_answered_joins_its_run(
     second = alice("POST", path(chat), request)
     gate.opened.set()
     assert first.headers["X-Chatkeep-Run"] == second.headers["X-Chatkeep-Run"]
-    assert first.get_data() == second.get_data()
+    told = [
+        [frame["data"] is True or frame["data"] | {"created_at": 0} for frame in frames(part.get_data(as_text=True))]
+        for part in (first, second)
+    ]
+    assert told[0] == told[1] and told[0][-1] is True
     assert spoken(alice, session)[1:] == [("user", "slow?"), ("assistant", "halfdone")]
 
 

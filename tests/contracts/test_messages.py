@@ -7,6 +7,7 @@ import pytest
 
 from db.database import connection
 from db.models import Conversation, MessageIndex
+from tests.contracts.shared_server import acme, alice, app, bob, models  # noqa: F401
 from tests.factories import ConversationFactory
 from tests.fakes import Gate, says
 
@@ -14,13 +15,10 @@ NO_SESSION = (102, "Session not found!")
 NO_BOOLEAN = (102, "thumbup must be a boolean")
 
 
-@pytest.fixture(autouse=True, params=[
-    pytest.param("open", id="open page"),
-    pytest.param("sealed", id="sealed pages", marks=pytest.mark.settings(document={"page_bytes": 1}, runs={"poll": 0.05})),
-])
-def page(request):
-    """Where the turns stand."""
-    return request.param
+@pytest.fixture(scope="module", params=[16_384, 1], ids=["open page", "sealed pages"])
+def overrides(request):
+    """Where the turns stand: a page is sealed when it is over this many bytes."""
+    return {"document": {"page_bytes": request.param}}
 
 
 @pytest.fixture
@@ -57,6 +55,14 @@ def read(alice, talk):
 def row(session):
     with connection():
         return Conversation.select().where(Conversation.id == session["id"]).dicts().get()
+
+
+def imported(chat, entries, slots):
+    """A session of this chat as another system left it."""
+    with connection():
+        return ConversationFactory(
+            legacy=True, tenant_id=chat["tenant_id"], dialog_id=chat["id"], message=entries, reference=slots
+        )
 
 
 def said(session):
@@ -153,9 +159,7 @@ def test_a_turn_of_a_session_elsewhere_is_not_found(alice, talk, read, method, t
 
 def test_a_question_without_its_answer_is_no_pair_to_delete(alice, chat):
     entries = [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "alone", "id": "m"}]
-    session = ConversationFactory(
-        legacy=True, tenant_id=alice.tenant_id, dialog_id=chat["id"], message=entries, reference=[]
-    )
+    session = imported(chat, entries, [])
     code, _ = alice.refused("DELETE", f"/chats/{chat['id']}/sessions/{session.id}/messages/m")
     assert code == 102
     assert [entry["content"] for entry in row({"id": session.id})["message"]] == ["Hi", "alone"]
@@ -166,9 +170,7 @@ def test_a_turn_of_an_imported_session_is_deleted_with_its_reference(alice, chat
     for n in (1, 2):
         entries += [{"role": role, "content": role, "id": f"m{n}"} for role in ("user", "assistant")]
     slots = [{"chunks": [{"chunk_id": f"k{n}", "content_with_weight": "x"}], "doc_aggs": []} for n in (1, 2)]
-    session = ConversationFactory(
-        legacy=True, tenant_id=alice.tenant_id, dialog_id=chat["id"], message=entries, reference=slots
-    )
+    session = imported(chat, entries, slots)
     changed = alice.ok("DELETE", f"/chats/{chat['id']}/sessions/{session.id}/messages/m1")
     assert [entry.get("id") for entry in changed["messages"]] == [None, "m2", "m2"]
     assert cited(changed) == [("m2", ["k2"])]

@@ -6,7 +6,7 @@ import pytest
 
 from db.database import connection
 from db.models import Conversation
-from tests.contracts.shared_server import acme, alice, app, bob, charlie, models  # noqa: F401
+from tests.contracts.shared_server import acme, alice, app, bob, charlie, models, overrides  # noqa: F401
 
 KEYS = set("chat_id create_date create_time id messages name reference update_date update_time user_id".split())
 NOT_OWNED = (109, "no authorization")

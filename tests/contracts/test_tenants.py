@@ -8,7 +8,7 @@ import pytest
 
 from db.database import connection
 from db.models import ROWS, Run
-from tests.contracts.shared_server import acme, alice, app, bob, charlie, models  # noqa: F401
+from tests.contracts.shared_server import acme, alice, app, bob, charlie, models, overrides  # noqa: F401
 
 OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz")}
 NOT_OWNED = (200, 109, "no authorization")
@@ -155,8 +155,8 @@ def test_nobody_is_let_in_or_changes_anything(route, nobody, named, rows_of_alic
 
 
 THROUGH_OWN_CHAT = {
-    route: {"/api/v1/chats/<chat_id>": NO_SESSION, "runs": FOREIGN_RUN}["runs" if "/runs" in route[1] else CHAT]
-    for route in CASES if "<session_id>" in route[1] or "session_id" in str(CASES[route].body)
+    route: FOREIGN_RUN if "/runs" in route[1] else NO_SESSION
+    for route, case in CASES.items() if "<session_id>" in route[1] or "session_id" in (case.body or {})
 } | {("DELETE", f"{CHAT}/sessions"): (200, 102, "The chat doesn't own the session {session_id}")}
 
 

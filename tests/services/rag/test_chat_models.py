@@ -1,170 +1,40 @@
-"""The adapter for OpenAI-compatible servers, against a real HTTP server whose answers each test writes."""
+"""The adapter for OpenAI-compatible servers: what it sends, what it reads, when it tries again."""
 
 import json
-import socket
-import struct
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 
 import pytest
-import stamina
 
 from conf.settings import ModelSettings
 from db.jsontext import clean_text
-from services.errors import ModelFailure
-from services.events import End, ErrorCode, Event, FinishReason, ReasoningDelta, TextDelta, Usage
+from services.events import End, ErrorCode, FinishReason, ReasoningDelta, TextDelta, Usage
 from services.rag.chat_models import ModelRequest, OpenAIChatModel
-
-KEY = "sk-secret-0123456789"
-Script = Callable[[BaseHTTPRequestHandler], None]
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Connections that break are what these tests are about."""
-
-
-class Upstream:
-    """A model server. It answers its requests by the scripts in turn, the last one again and again."""
-
-    def __init__(self) -> None:
-        self.scripts: list[Script] = []
-        self.requests: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.peers: list[Any] = []
-        self.left = threading.Event()
-        self.released = threading.Event()
-        upstream = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                upstream.requests.append(json.loads(body))
-                upstream.keys.append(self.headers["Authorization"])
-                upstream.peers.append(self.client_address)
-                script = upstream.scripts[min(len(upstream.requests), len(upstream.scripts)) - 1]
-                try:
-                    script(self)
-                except OSError:
-                    self.close_connection = True
-                    upstream.left.set()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """The test's output is its own."""
-
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-
-    def says(self, *scripts: Script) -> None:
-        self.scripts = list(scripts)
-
-    def waits(self, handler: BaseHTTPRequestHandler) -> None:
-        """Silence until the test is over."""
-        self.released.wait(20)
-        handler.close_connection = True
+from tests.services.rag.model_server import (
+    DONE,
+    HELLO,
+    KEY,
+    Script,
+    Upstream,
+    ask,
+    cuts,
+    delta,
+    event,
+    failure,
+    model,
+    refuses,
+    running,
+    send,
+    start,
+    streams,
+)
 
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
-    upstream = Upstream()
-    upstream.thread.start()
-    with stamina.set_testing(True, attempts=10, cap=True):
+    with running() as upstream:
         yield upstream
-    upstream.released.set()
-    upstream.server.shutdown()
-    upstream.server.server_close()
-    upstream.thread.join()
-
-
-def model(upstream: Upstream | str, **settings: Any) -> OpenAIChatModel:
-    url = upstream if isinstance(upstream, str) else upstream.url
-    return OpenAIChatModel(ModelSettings(base_url=url, api_key=KEY, name="tiny", **settings))
-
-
-def ask(chat_model: OpenAIChatModel, **parameters: float) -> list[Event]:
-    messages = [{"role": "user", "content": "Why?"}]
-    return list(chat_model.stream(ModelRequest(messages, "Why?", parameters=parameters)))
-
-
-def failure(upstream: Upstream | str, **settings: Any) -> ModelFailure:
-    with pytest.raises(ModelFailure) as caught:
-        ask(model(upstream, **settings))
-    return caught.value
-
-
-def start(handler: BaseHTTPRequestHandler, status: int = 200, kind: str = "text/event-stream", **headers: str) -> None:
-    handler.send_response(status)
-    handler.send_header("Content-Type", kind)
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    if "Content_Length" not in headers:
-        handler.send_header("Transfer-Encoding", "chunked")
-    handler.end_headers()
-
-
-def send(handler: BaseHTTPRequestHandler, *parts: bytes) -> None:
-    for part in parts:
-        handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-        handler.wfile.flush()
-
-
-def event(value: Any) -> bytes:
-    return b"data: " + (value if isinstance(value, bytes) else json.dumps(value).encode()) + b"\n\n"
-
-
-def delta(text: str | None = None, finish: str | None = None, **more: str) -> bytes:
-    content = {} if text is None else {"content": text}
-    return event({"choices": [{"index": 0, "delta": content | more, "finish_reason": finish}]})
-
-
-def streams(*parts: bytes) -> Script:
-    """A whole stream of these parts."""
-
-    def script(handler: BaseHTTPRequestHandler) -> None:
-        start(handler)
-        send(handler, *parts)
-        handler.wfile.write(b"0\r\n\r\n")
-
-    return script
-
-
-def refuses(status: int, body: Any, kind: str = "application/json", **headers: str) -> Script:
-    text = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-
-    def script(handler: BaseHTTPRequestHandler) -> None:
-        start(handler, status, kind, Content_Length=str(len(text)), **headers)
-        handler.wfile.write(text)
-
-    return script
-
-
-def cuts(*parts: bytes, reset: bool = False) -> Script:
-    """A stream whose connection breaks behind these parts."""
-
-    def script(handler: BaseHTTPRequestHandler) -> None:
-        start(handler)
-        send(handler, *parts)
-        if reset:
-            time.sleep(0.05)  # a reset overtakes what the reader hasn't read yet
-            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            handler.rfile.close()
-            handler.wfile.close()
-            handler.connection.close()
-        handler.close_connection = True
-
-    return script
-
-
-DONE = event(b"[DONE]")
-HELLO = streams(delta("Hel"), delta("lo"), delta(finish="stop"), DONE)
 
 
 # -- what is sent -------------------------------------------------------------------------------
@@ -276,152 +146,6 @@ def test_passes_the_halves_of_a_surrogate_pair_on(upstream: Upstream) -> None:
     texts = [part.text for part in ask(model(upstream)) if isinstance(part, TextDelta)]
     assert texts == ["\ud83d", "\ude00"]
     assert clean_text("".join(texts)) == "😀"
-
-
-# -- failures -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("status", "code"), [
-    (400, ErrorCode.INVALID_REQUEST), (401, ErrorCode.INVALID_REQUEST), (402, ErrorCode.RATE_LIMIT),
-    (403, ErrorCode.INVALID_REQUEST), (404, ErrorCode.INVALID_REQUEST), (422, ErrorCode.INVALID_REQUEST),
-    (429, ErrorCode.RATE_LIMIT), (500, ErrorCode.MODEL_ERROR), (502, ErrorCode.MODEL_ERROR),
-    (503, ErrorCode.SERVICE_UNAVAILABLE), (504, ErrorCode.MODEL_ERROR), (529, ErrorCode.SERVICE_UNAVAILABLE),
-])
-def test_each_status_has_its_code_and_our_sentence(upstream: Upstream, status: int, code: ErrorCode) -> None:
-    upstream.says(refuses(status, {"error": {"message": f"provider says no to {KEY}"}}))
-    failed = failure(upstream, retries=0)
-    assert failed.code is code
-    assert failed.message.endswith(".") and "provider" not in failed.message
-    assert "provider says no" in failed.detail and str(status) in failed.detail
-
-
-@pytest.mark.parametrize("message", [
-    "This model's maximum context length is 8192 tokens.", "the request exceeds the available context size",
-    "prompt is too long: 210000 tokens > 200000 maximum",
-])
-def test_a_prompt_that_is_too_long_is_told_apart(upstream: Upstream, message: str) -> None:
-    upstream.says(refuses(400, {"error": {"message": message}}))
-    assert failure(upstream).code is ErrorCode.CONTEXT_TOO_LONG
-    upstream.says(streams(event({"error": {"message": message}})))
-    assert failure(upstream).code is ErrorCode.CONTEXT_TOO_LONG
-
-
-@pytest.mark.parametrize(("script", "code"), [
-    (streams(event({"error": {"message": "boom"}})), ErrorCode.MODEL_ERROR),
-    (refuses(200, {"error": {"message": "boom"}}), ErrorCode.MODEL_ERROR),
-    (streams(delta("no"), delta(finish="content_filter"), DONE), ErrorCode.MODEL_ERROR),
-    (streams(event(b"{]"), DONE), ErrorCode.INVALID_RESPONSE),
-    (streams(event(b"\xff\xfe")), ErrorCode.INVALID_RESPONSE),
-    (streams(event([1]), DONE), ErrorCode.INVALID_RESPONSE),
-    (streams(event({"choices": 5})), ErrorCode.INVALID_RESPONSE),
-    (streams(event({"choices": [{"delta": "x"}]})), ErrorCode.INVALID_RESPONSE),
-    (streams(delta("\n"), delta(finish="stop"), DONE), ErrorCode.INVALID_RESPONSE),
-    (streams(DONE), ErrorCode.INVALID_RESPONSE),
-    (streams(), ErrorCode.INVALID_RESPONSE),
-    (streams(delta("half")), ErrorCode.INVALID_RESPONSE),
-    (cuts(delta("half")), ErrorCode.INVALID_RESPONSE),
-    (cuts(delta("half"), reset=True), ErrorCode.NETWORK_ERROR),
-    (refuses(200, "<html>", "text/html"), ErrorCode.INVALID_RESPONSE),
-    (refuses(200, {"choices": []}), ErrorCode.INVALID_RESPONSE),
-    (refuses(200, "garbage", Content_Encoding="gzip"), ErrorCode.INVALID_RESPONSE),
-])
-def test_a_broken_answer_is_a_failure_with_its_code(upstream: Upstream, script: Script, code: ErrorCode) -> None:
-    upstream.says(script)
-    assert failure(upstream).code is code
-
-
-def test_what_came_before_the_failure_was_passed_on(upstream: Upstream) -> None:
-    upstream.says(streams(delta("half"), event({"error": "boom"})))
-    events = model(upstream).stream(ModelRequest([], ""))
-    assert next(events) == TextDelta("half")
-    with pytest.raises(ModelFailure, match="reported an error"):
-        next(events)
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", "http://no-such-host.invalid/v1", "nonsense"])
-def test_a_server_that_cannot_be_reached_is_a_network_error(upstream: Upstream, url: str) -> None:
-    assert failure(url).code is ErrorCode.NETWORK_ERROR
-
-
-@pytest.mark.parametrize("script", [
-    refuses(401, f"Incorrect API key provided: {KEY}", "text/plain"),
-    refuses(200, {"error": f"bad key {KEY}"}),
-    refuses(200, f"<p>{KEY}", "text/html"),
-    streams(event({"error": f"bad key {KEY}"})),
-    streams(event(f'"{KEY}'.encode())),
-])
-def test_the_key_is_in_no_failure_and_no_traceback(upstream: Upstream, script: Script) -> None:
-    upstream.says(script)
-    failed = failure(upstream)
-    assert KEY not in f"{failed!r} {failed.message} {failed.detail}"
-    assert "***" in failed.detail
-    assert failed.__cause__ is None and (failed.__context__ is None or failed.__suppress_context__)
-
-
-# -- time ---------------------------------------------------------------------------------------
-
-
-def timed_out(upstream: Upstream, **settings: Any) -> float:
-    began = time.monotonic()
-    assert failure(upstream, **settings).code is ErrorCode.TIMEOUT
-    return time.monotonic() - began
-
-
-def test_a_server_that_sends_no_status_is_given_up_at_the_first_token_timeout(upstream: Upstream) -> None:
-    upstream.says(upstream.waits)
-    assert timed_out(upstream, first_token_timeout=0.2) < 2
-    assert len(upstream.requests) == 1
-
-
-def test_a_status_is_no_first_token_and_neither_is_a_role(upstream: Upstream) -> None:
-    def script(handler: BaseHTTPRequestHandler) -> None:
-        start(handler)
-        send(handler, delta("", role="assistant"))
-        upstream.waits(handler)
-
-    upstream.says(script)
-    assert timed_out(upstream, first_token_timeout=0.3) < 2
-
-
-def test_a_stream_that_falls_silent_is_given_up_at_the_idle_timeout(upstream: Upstream) -> None:
-    def script(handler: BaseHTTPRequestHandler) -> None:
-        start(handler)
-        send(handler, delta("first"))
-        upstream.waits(handler)
-
-    upstream.says(script)
-    assert timed_out(upstream, idle_timeout=0.2) < 2
-
-
-@pytest.mark.parametrize("part", [delta("more "), b": still here\n\n"])
-def test_a_stream_that_never_ends_is_given_up_at_the_total_timeout(upstream: Upstream, part: bytes) -> None:
-    def script(handler: BaseHTTPRequestHandler) -> None:
-        start(handler)
-        while not upstream.released.wait(0.02):
-            send(handler, part)
-
-    upstream.says(script)
-    assert timed_out(upstream, total_timeout=0.5) < 2
-
-
-def test_a_slow_reader_is_not_the_models_silence(upstream: Upstream) -> None:
-    upstream.says(streams(delta("a"), delta("b"), delta(finish="stop"), DONE))
-    events = model(upstream, idle_timeout=0.2).stream(ModelRequest([], ""))
-    next(events)
-    time.sleep(0.5)
-    assert list(events) == [TextDelta("b"), End()]
-
-
-def test_an_answer_that_is_whole_does_not_wait_for_the_connection_to_close(upstream: Upstream) -> None:
-    def script(handler: BaseHTTPRequestHandler) -> None:
-        start(handler)
-        send(handler, delta("Yes."), delta(finish="stop"))
-        upstream.waits(handler)
-
-    upstream.says(script)
-    began = time.monotonic()
-    assert ask(model(upstream)) == [TextDelta("Yes."), End()]
-    assert time.monotonic() - began < 5
 
 
 # -- again, and away ----------------------------------------------------------------------------

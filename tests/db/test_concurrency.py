@@ -1,0 +1,218 @@
+"""Many writers of one session, threads and processes, while readers take whole documents all the while."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from conf.settings import Settings, load_settings
+from db.database import connection
+from db.document import API4_CONVERSATIONS, CONVERSATIONS, Loaded, PagedDocument
+from tests.invariants import assert_sound, counters, turn_ids
+from tests.starts import run_together
+
+TENANT = "acme"
+pytestmark = pytest.mark.timeout(60)
+both_tables = pytest.mark.parametrize("document", [CONVERSATIONS, API4_CONVERSATIONS], ids=lambda d: d.table)
+
+PROCESS = """
+import threading
+from conf.settings import load_settings
+from db.database import connection, open_database
+from db.document import CONVERSATIONS
+url, id, number = sys.argv[1:]
+open_database(load_settings(database={'url': url, 'pool_timeout': 60}, document={'page_bytes': 1500}))
+def write(thread):
+    for n in range(5):
+        name = f'{number}-{thread}-{n}'
+        question = {'role': 'user', 'content': name, 'id': name, 'uid': name}
+        answer = {'role': 'assistant', 'content': 'a' * 200, 'id': name}
+        with connection():
+            at = CONVERSATIONS.append('acme', id, [question, answer], [{'message_id': name, 'chunks': [], 'doc_aggs': []}])
+        print(at.first_seq, name)
+threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+go()
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.fixture
+def settings(url: str) -> Settings:
+    """Pages of a few turns; threads wait for one of ten connections as long as it takes."""
+    return load_settings(database={"url": url, "pool_timeout": 60}, document={"page_bytes": 1500})
+
+
+def new(document: PagedDocument = CONVERSATIONS) -> str:
+    with connection():
+        return document.create({"tenant_id": TENANT, "dialog_id": "chat"}, "Hi").id
+
+
+def say(document: PagedDocument, id: str, name: str) -> int:
+    """Append a whole turn; where it landed."""
+    question = {"role": "user", "content": name, "id": name, "uid": name}
+    answer = {"role": "assistant", "content": "a" * 200, "id": name}
+    slot = {"message_id": name, "chunks": [{"id": name}], "doc_aggs": []}
+    with connection():
+        return document.append(TENANT, id, [question, answer], [slot]).first_seq
+
+
+def assert_whole(whole: Loaded) -> None:
+    """A read shows each seq once, without a gap, and as many slots as ended turns, in their order."""
+    assert [entry["seq"] for entry in whole.entries] == list(range(1, len(whole.entries) + 1))
+    assert [slot["message_id"] for slot in whole.slots] == turn_ids(whole.entries)
+    assert len(whole.entries) == 1 + 2 * len(whole.slots)
+
+
+class Crowd:
+    """Threads that begin together; `results` holds what each returned, `errors` what any raised."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.errors: list[BaseException] = []
+
+    def run(self, work: Callable[[int], Any], count: int) -> None:
+        barrier = threading.Barrier(count)
+
+        def one(number: int) -> None:
+            try:
+                barrier.wait()
+                self.results.append(work(number))
+            except BaseException as error:
+                self.errors.append(error)
+
+        threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(40)
+        assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+        assert self.errors == []
+
+
+class Readers:
+    """Two threads that load whole documents until the block ends; every read is checked."""
+
+    def __init__(self, document: PagedDocument, id: str) -> None:
+        self.document, self.id = document, id
+        self.reads: list[int] = []
+        self.errors: list[BaseException] = []
+        self._done = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._read, args=(how,), daemon=True)
+            for how in (document.load, lambda *names: document.load_text(*names).parsed())
+        ]
+
+    def _read(self, how: Callable[[str, str], Loaded]) -> None:
+        try:
+            while not self._done.is_set():
+                with connection():
+                    whole = how(TENANT, self.id)
+                assert_whole(whole)
+                self.reads.append(len(whole.entries))
+        except BaseException as error:
+            self.errors.append(error)
+
+    def __enter__(self) -> "Readers":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join(20)
+        assert self.errors == []
+
+
+@both_tables
+def test_64_threads_lose_nothing_and_no_read_is_torn(store, document: PagedDocument) -> None:
+    id = new(document)
+    crowd = Crowd()
+    with Readers(document, id) as readers:
+        crowd.run(lambda number: [(say(document, id, f"{number}-{n}"), f"{number}-{n}") for n in range(5)], 64)
+    assert len(set(readers.reads)) > 5, "the readers read while it grew"
+    with connection():
+        whole = document.load(TENANT, id)
+        assert_whole(whole)
+        assert_sound(id, document, limit=1500)
+        assert counters(id, document)["page_count"] > 20
+    landed = sorted(each for several in crowd.results for each in several)
+    assert landed == [(entry["seq"], entry["id"]) for entry in whole.entries if entry["role"] == "user"]
+    assert len(landed) == 320
+
+
+def test_8_processes_lose_nothing_and_no_read_is_torn(store) -> None:
+    id = new()
+    with Readers(CONVERSATIONS, id) as readers:
+        told = run_together(PROCESS, store.database.url, id)
+    assert readers.reads
+    with connection():
+        whole = CONVERSATIONS.load(TENANT, id)
+        assert_whole(whole)
+        assert_sound(id, limit=1500)
+    lines = sorted((int(seq), name) for output in told for seq, name in map(str.split, output.splitlines()))
+    assert lines == [(entry["seq"], entry["id"]) for entry in whole.entries if entry["role"] == "user"]
+    assert len(lines) == 160
+
+
+@pytest.fixture
+def legacy(store) -> Iterator[str]:
+    message = [{"role": "user", "content": "old"}, {"role": "assistant", "content": "a" * 300}] * 20
+    with connection():
+        yield CONVERSATIONS.row.create(
+            tenant_id=TENANT, dialog_id="chat", format=0, next_seq=0, message=message, reference=[{}]
+        ).id
+
+
+def test_first_writers_of_a_legacy_row_mend_it_once(legacy: str) -> None:
+    Crowd().run(lambda number: say(CONVERSATIONS, legacy, f"new-{number}"), 16)
+    whole = CONVERSATIONS.load(TENANT, legacy)
+    assert [entry["seq"] for entry in whole.entries] == list(range(1, 73))
+    assert sorted(entry["content"] for entry in whole.entries[40::2]) == sorted(f"new-{n}" for n in range(16))
+    assert_sound(legacy)
+
+
+def test_appends_beside_deletes_edits_and_rewinds_keep_the_counters_right(store) -> None:
+    id = new()
+    for n in range(60):
+        say(CONVERSATIONS, id, f"old-{n}")
+
+    def vote(entries: list[Any], slots: list[Any]) -> tuple[list[Any], list[Any]]:
+        return [entry | {"thumbup": True} for entry in entries], slots
+
+    def work(number: int) -> None:
+        for n in range(8):
+            say(CONVERSATIONS, id, f"new-{number}-{n}")
+            with connection():
+                CONVERSATIONS.delete_turn(TENANT, id, f"old-{number * 8 + n}")
+                CONVERSATIONS.edit_turn(TENANT, id, f"new-{number}-{n // 2}", vote)
+                if number == 0 and n % 4 == 3:
+                    CONVERSATIONS.rewind(TENANT, id, 10**6)
+
+    Crowd().run(work, 7)
+    with connection():
+        whole = CONVERSATIONS.load(TENANT, id)
+        assert_sound(id)
+    kept = {f"old-{n}" for n in range(56, 60)} | {f"new-{number}-{n}" for number in range(7) for n in range(8)}
+    assert set(turn_ids(whole.entries)) == kept
+
+
+def test_rewinds_beside_appends_never_give_a_seq_twice(store) -> None:
+    id = new()
+    landed: list[int] = []
+
+    def work(number: int) -> None:
+        for n in range(10):
+            landed.append(say(CONVERSATIONS, id, f"{number}-{n}"))
+            if number == 0:
+                with connection():
+                    CONVERSATIONS.rewind(TENANT, id, landed[len(landed) // 2])
+
+    Crowd().run(work, 6)
+    assert len(set(landed)) == 60
+    with connection():
+        assert_sound(id)

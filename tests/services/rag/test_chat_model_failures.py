@@ -1,0 +1,195 @@
+"""What a model server can do wrong, and the failure that comes of it: its code, its text, in time."""
+
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from conf.settings import ModelSettings
+from services.errors import InvalidArgument, ModelFailure
+from services.events import End, ErrorCode, TextDelta
+from services.rag.chat_models import ModelRequest, OpenAIChatModel
+from tests.services.rag.model_server import (
+    DONE,
+    KEY,
+    Script,
+    Upstream,
+    ask,
+    cuts,
+    delta,
+    event,
+    failure,
+    model,
+    refuses,
+    running,
+    send,
+    start,
+    streams,
+)
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    with running() as upstream:
+        yield upstream
+
+
+# -- failures -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("status", "code"), [
+    (400, ErrorCode.INVALID_REQUEST), (401, ErrorCode.INVALID_REQUEST), (402, ErrorCode.RATE_LIMIT),
+    (403, ErrorCode.INVALID_REQUEST), (404, ErrorCode.INVALID_REQUEST), (422, ErrorCode.INVALID_REQUEST),
+    (429, ErrorCode.RATE_LIMIT), (500, ErrorCode.MODEL_ERROR), (502, ErrorCode.MODEL_ERROR),
+    (503, ErrorCode.SERVICE_UNAVAILABLE), (504, ErrorCode.MODEL_ERROR), (529, ErrorCode.SERVICE_UNAVAILABLE),
+])
+def test_each_status_has_its_code_and_our_sentence(upstream: Upstream, status: int, code: ErrorCode) -> None:
+    upstream.says(refuses(status, {"error": {"message": f"provider says no to {KEY}"}}))
+    failed = failure(upstream, retries=0)
+    assert failed.code is code
+    assert failed.message.endswith(".") and "provider" not in failed.message
+    assert "provider says no" in failed.detail and str(status) in failed.detail
+
+
+@pytest.mark.parametrize("message", [
+    "This model's maximum context length is 8192 tokens.", "the request exceeds the available context size",
+    "prompt is too long: 210000 tokens > 200000 maximum",
+])
+def test_a_prompt_that_is_too_long_is_told_apart(upstream: Upstream, message: str) -> None:
+    upstream.says(refuses(400, {"error": {"message": message}}))
+    assert failure(upstream).code is ErrorCode.CONTEXT_TOO_LONG
+    upstream.says(refuses(400, {"object": "error", "message": message}))
+    assert failure(upstream).code is ErrorCode.CONTEXT_TOO_LONG
+    upstream.says(streams(event({"error": {"message": message}})))
+    assert failure(upstream).code is ErrorCode.CONTEXT_TOO_LONG
+
+
+@pytest.mark.parametrize(("script", "code"), [
+    (streams(event({"error": {"message": "boom"}})), ErrorCode.MODEL_ERROR),
+    (refuses(200, {"error": {"message": "boom"}}), ErrorCode.MODEL_ERROR),
+    (streams(delta("no"), delta(finish="content_filter"), DONE), ErrorCode.MODEL_ERROR),
+    (streams(event(b"{]"), DONE), ErrorCode.INVALID_RESPONSE),
+    (streams(event(b"\xff\xfe")), ErrorCode.INVALID_RESPONSE),
+    (streams(event([1]), DONE), ErrorCode.INVALID_RESPONSE),
+    (streams(event({"choices": 5})), ErrorCode.INVALID_RESPONSE),
+    (streams(event({"choices": [{"delta": "x"}]})), ErrorCode.INVALID_RESPONSE),
+    (streams(delta("\n"), delta(finish="stop"), DONE), ErrorCode.INVALID_RESPONSE),
+    (streams(DONE), ErrorCode.INVALID_RESPONSE),
+    (streams(), ErrorCode.INVALID_RESPONSE),
+    (streams(delta("half")), ErrorCode.INVALID_RESPONSE),
+    (cuts(delta("half")), ErrorCode.INVALID_RESPONSE),
+    (cuts(delta("half"), reset=True), ErrorCode.NETWORK_ERROR),
+    (refuses(200, "<html>", "text/html"), ErrorCode.INVALID_RESPONSE),
+    (refuses(200, {"choices": []}), ErrorCode.INVALID_RESPONSE),
+    (refuses(200, "garbage", Content_Encoding="gzip"), ErrorCode.INVALID_RESPONSE),
+])
+def test_a_broken_answer_is_a_failure_with_its_code(upstream: Upstream, script: Script, code: ErrorCode) -> None:
+    upstream.says(script)
+    assert failure(upstream).code is code
+
+
+def test_what_came_before_the_failure_was_passed_on(upstream: Upstream) -> None:
+    upstream.says(streams(delta("half"), event({"error": "boom"})))
+    events = model(upstream).stream(ModelRequest([], ""))
+    assert next(events) == TextDelta("half")
+    with pytest.raises(ModelFailure, match="reported an error"):
+        next(events)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", "http://no-such-host.invalid/v1", "nonsense"])
+def test_a_server_that_cannot_be_reached_is_a_network_error(upstream: Upstream, url: str) -> None:
+    assert failure(url).code is ErrorCode.NETWORK_ERROR
+
+
+@pytest.mark.parametrize("script", [
+    refuses(401, f"Incorrect API key provided: {KEY}", "text/plain"),
+    refuses(200, {"error": f"bad key {KEY}"}), refuses(500, "x" * 1_980 + KEY, "text/plain"),
+    refuses(200, f"<p>{KEY}", "text/html"),
+    streams(event({"error": f"bad key {KEY}"})),
+    streams(event(f'"{KEY}'.encode())),
+])
+def test_the_key_is_in_no_failure_and_no_traceback(upstream: Upstream, script: Script) -> None:
+    upstream.says(script)
+    failed = failure(upstream)
+    assert KEY not in f"{failed!r} {failed.message} {failed.detail}"
+    assert KEY[:8] not in failed.detail
+    assert failed.__cause__ is None and (failed.__context__ is None or failed.__suppress_context__)
+
+
+@pytest.mark.parametrize("settings", [
+    {"base_url": "http://127.0.0.1", "api_key": f"{KEY}\u00e9"},
+    {"base_url": "http://127.0.0.1", "api_key": f"a\n{KEY}"},
+    {"base_url": "http://127.0.0.1:x", "api_key": KEY},
+])
+def test_settings_that_can_never_work_are_refused_at_the_start(settings: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        OpenAIChatModel(ModelSettings(name="tiny", **settings))
+    assert KEY not in caught.value.message
+
+
+# -- time ---------------------------------------------------------------------------------------
+
+
+def timed_out(upstream: Upstream, **settings: Any) -> float:
+    began = time.monotonic()
+    assert failure(upstream, **settings).code is ErrorCode.TIMEOUT
+    return time.monotonic() - began
+
+
+def test_a_server_that_sends_no_status_is_given_up_at_the_first_token_timeout(upstream: Upstream) -> None:
+    upstream.says(upstream.waits)
+    assert timed_out(upstream, first_token_timeout=0.2) < 2
+    assert len(upstream.requests) == 1
+
+
+def test_a_status_is_no_first_token_and_neither_is_a_role(upstream: Upstream) -> None:
+    def script(handler: BaseHTTPRequestHandler) -> None:
+        start(handler)
+        send(handler, delta("", role="assistant"))
+        upstream.waits(handler)
+
+    upstream.says(script)
+    assert timed_out(upstream, first_token_timeout=0.3) < 2
+
+
+def test_a_stream_that_falls_silent_is_given_up_at_the_idle_timeout(upstream: Upstream) -> None:
+    def script(handler: BaseHTTPRequestHandler) -> None:
+        start(handler)
+        send(handler, delta("first"))
+        upstream.waits(handler)
+
+    upstream.says(script)
+    assert timed_out(upstream, idle_timeout=0.2) < 2
+
+
+@pytest.mark.parametrize("part", [delta("more "), b": still here\n\n"])
+def test_a_stream_that_never_ends_is_given_up_at_the_total_timeout(upstream: Upstream, part: bytes) -> None:
+    def script(handler: BaseHTTPRequestHandler) -> None:
+        start(handler)
+        while not upstream.released.wait(0.02):
+            send(handler, part)
+
+    upstream.says(script)
+    assert timed_out(upstream, total_timeout=0.5) < 2
+
+
+def test_a_slow_reader_is_not_the_models_silence(upstream: Upstream) -> None:
+    upstream.says(streams(delta("a"), delta("b"), delta(finish="stop"), DONE))
+    events = model(upstream, idle_timeout=0.2).stream(ModelRequest([], ""))
+    next(events)
+    time.sleep(0.5)
+    assert list(events) == [TextDelta("b"), End()]
+
+
+def test_an_answer_that_is_whole_does_not_wait_for_the_connection_to_close(upstream: Upstream) -> None:
+    def script(handler: BaseHTTPRequestHandler) -> None:
+        start(handler)
+        send(handler, delta("Yes."), delta(finish="stop"))
+        upstream.waits(handler)
+
+    upstream.says(script)
+    began = time.monotonic()
+    assert ask(model(upstream)) == [TextDelta("Yes."), End()]
+    assert time.monotonic() - began < 5
