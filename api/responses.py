@@ -48,7 +48,7 @@ def build_session_response(row: DocumentRow, document: DocumentText | None = Non
         return session
     if document.format == 1:
         return session | {
-            "messages": orjson.Fragment(document.message), "reference": orjson.Fragment(document.reference),
+            "messages": orjson.Fragment(document.array(0)), "reference": orjson.Fragment(document.array(1)),
         }
     whole = document.parsed()
     messages, reference = ragflow_view(whole.entries, whole.slots)

@@ -132,14 +132,26 @@ class PageRow:
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
-    """A whole document as the JSON text of its two arrays."""
+    """A whole document as JSON text, page by page, so that nobody copies it whole to write it out."""
 
-    message: str
-    reference: str
+    pages: list[tuple[str, str]]
     format: int
 
+    @property
+    def message(self) -> str:
+        return self.array(0).decode()
+
+    @property
+    def reference(self) -> str:
+        return self.array(1).decode()
+
+    def array(self, column: int) -> bytes:
+        """One of the two arrays (0 messages, 1 references) in UTF-8."""
+        texts = (page[column] for page in self.pages)
+        return b"[%s]" % b",".join(text[1:-1].encode() for text in texts if text != "[]")
+
     def parsed(self) -> Loaded:
-        return _parse([(self.message, self.reference)], self.format, 0)
+        return _parse(self.pages, self.format, 0)
 
 
 class PagedDocument:
@@ -180,40 +192,12 @@ class PagedDocument:
         that the document already holds.
         """
         kept = [_with_uid(entry) for entry in entries]
-        if len(kept) > _BATCH:
-            first = self.append(tenant_id, id, kept[:_BATCH], expect_revision=expect_revision)
-            rest = self.append(tenant_id, id, kept[_BATCH:], slots, add=add, put=put)
-            return Appended(first.first_seq, rest.open_bytes, rest.revision)
-        sets = {f"{name} = {name} + %s": value for name, value in (add or {}).items()}
-        sets |= {f"{name} = %s": value for name, value in (put or {}).items()}
-        statement = append_statement(
-            dialect().name, len(kept), len(slots), tuple(sets), guarded=expect_revision is not None
-        )
-        texts = [dumps(value) for value in (*kept, *slots)]
-        length = sum(len(text.encode()) for text in texts)
-        moment, needed = now_ms(), _format(kept)
-        parameters = [*texts, length, length, needed, needed, moment, date_of(moment), *sets.values(), id, tenant_id]
-        parameters += [] if expect_revision is None else [expect_revision]
+        steps = [*_batches(kept, slots)]
         with transaction():
-            rows = self._append(id, statement, parameters, kept)
-            if not rows:
-                self._adopt(tenant_id, id, expect_revision)
-                rows = self._append(id, statement, parameters, kept)
-            appended = Appended(*rows[0])
-            if slots and appended.open_bytes > _page_limit():
-                self._seal(id)
-        return appended
-
-    def _append(
-        self, id: str, statement: str, parameters: list[Any], entries: Sequence[Entry]
-    ) -> list[tuple[Any, ...]]:
-        if dialect() is POSTGRES:
-            both = self._sql(APPEND_WITH_INDEX % statement)
-            return fetch(both, [*parameters, id, dumps(_index_rows(entries))])
-        rows = fetch(self._sql(statement), parameters)
-        if rows:
-            self._index(id, rows[0][0], entries)
-        return rows
+            first = last = self._append_batch(tenant_id, id, *steps[0], {}, {}, expect_revision)
+            for more, their_slots in steps[1:]:
+                last = self._append_batch(tenant_id, id, more, their_slots, {}, {}, None)
+        return Appended(first.first_seq, last.open_bytes, last.revision)
 
     def _index(self, id: str, first_seq: int, entries: Sequence[Entry]) -> None:
         change(INDEX[dialect().name], [id, first_seq, dumps(_index_rows(entries))])
@@ -471,7 +455,7 @@ class PagedDocument:
     def load_text(self, tenant_id: str, id: str) -> DocumentText:
         """The whole document as JSON text, unparsed. Raises DocumentMissing."""
         parts, form, _ = self._read(tenant_id, id)
-        return _text(parts, form)
+        return DocumentText(parts, form)
 
     def load_texts(self, tenant_id: str, sizes: Mapping[str, int]) -> Iterator[dict[str, DocumentText]]:
         """Many documents as text, in batches bounded by the bytes that `sizes` (by id) promises.
@@ -490,7 +474,7 @@ class PagedDocument:
             yield self._texts(tenant_id, batch)
 
     def _texts(self, tenant_id: str, ids: list[str]) -> dict[str, DocumentText]:
-        return {id: _text(parts, form) for id, (parts, form, _) in self._read_many(tenant_id, ids).items()}
+        return {id: DocumentText(parts, form) for id, (parts, form, _) in self._read_many(tenant_id, ids).items()}
 
     def _read(
         self, tenant_id: str, id: str, within: tuple[int, int] | None = None
@@ -589,14 +573,6 @@ def _paginate(groups: list[LegacyTurn], limit: int) -> list[tuple[list[Entry], l
         pages[-1][1].extend(slots)
         length += size([*group.entries, *slots])
     return pages
-
-
-def _text(parts: list[tuple[str, str]], form: int) -> DocumentText:
-    message, reference = (
-        "[%s]" % ",".join(inner for part in parts if (inner := part[column].strip()[1:-1].strip()))
-        for column in (0, 1)
-    )
-    return DocumentText(message, reference, form)
 
 
 def _parse(parts: list[tuple[str, str]], form: int, revision: int) -> Loaded:

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_MANY_DIGITS = re.compile(rb"[0-9]{19}")
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**63 - 1
 
 
@@ -51,8 +52,8 @@ def dumps(value: Any) -> str:
     try:
         text = orjson.dumps(value)
     except TypeError:  # a surrogate, or an integer beyond 64 bits
-        text = orjson.dumps(clean(value))
-    if b"\\u0000" in text:
+        return orjson.dumps(clean(value)).decode()
+    if b"\\u0000" in text or _MANY_DIGITS.search(text):  # perhaps a NUL, or an integer of 64 bits without a sign
         text = orjson.dumps(clean(value))
     return text.decode()
 
@@ -70,5 +71,5 @@ def loads(text: str | bytes) -> Any:
 def size(values: list[dict[str, Any]]) -> int:
     """UTF-8 bytes of the values' compact JSON, each without its `seq`: what the byte counters count."""
     return sum(
-        len(orjson.dumps({key: item for key, item in value.items() if key != "seq"})) for value in values
+        len(dumps({key: item for key, item in value.items() if key != "seq"}).encode()) for value in values
     )

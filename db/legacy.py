@@ -50,12 +50,22 @@ def arrays(message: Any, reference: Any) -> tuple[list[Any], list[Any]]:
 
 def _array(value: Any) -> list[Any]:
     if isinstance(value, str | bytes):
-        value = loads(value) if value.strip() else None
+        value = _loaded(value)
         if isinstance(value, str):
             return [value]
     if isinstance(value, list):
         return value
     return [value] if value else []
+
+
+def _loaded(text: str | bytes) -> Any:
+    """The value of a JSON text; words that are no JSON stand for themselves."""
+    if not text.strip():
+        return None
+    try:
+        return loads(text)
+    except ValueError:
+        return text if isinstance(text, str) else text.decode(errors="replace")
 
 
 @dataclass
@@ -75,7 +85,8 @@ def mend(message: list[Any], reference: list[Any]) -> list[LegacyTurn]:
     """The turns of another system's arrays, each with its own slot; the prologue's has none.
 
     A slot that names its turn goes there; the others go by position, a leading placeholder skipped
-    where there is one too many, the last one to the last turn where there are more still.
+    where there is one too many, the last one to the last turn where there are more still (those
+    between are kept in its `surplus`: nobody can say whose they were).
     """
     groups = _group([_entry(item) for item in message if item])
     turns = [group for group in groups if group.entries[0]["role"] == "user"]
@@ -83,15 +94,19 @@ def mend(message: list[Any], reference: list[Any]) -> list[LegacyTurn]:
     while len(slots) > len(turns) and _is_empty(slots[0]):
         slots = slots[1:]
     if len(slots) > len(turns) > 0:
-        slots = [*slots[: len(turns) - 1], slots[-1]]
-    named = {slot["message_id"]: slot for slot in slots if slot["message_id"]}
+        last = len(turns) - 1
+        slots = [*slots[:last], slots[-1] | {"surplus": slots[last:-1]}]
     for position, turn in enumerate(turns):
-        placed = slots[position] if position < len(slots) else empty_slot(None)
-        chosen = named.get(turn.id or "", placed)
-        if chosen["message_id"] not in (None, turn.id):
-            chosen = empty_slot(None)
-        turn.slot = chosen | {"message_id": turn.id}
+        turn.slot = _slot_of(turn.id, position, slots) | {"message_id": turn.id}
     return groups
+
+
+def _slot_of(turn_id: str | None, position: int, slots: list[Slot]) -> Slot:
+    """The slot at this position, unless it names another turn; else the first one that names this turn."""
+    placed = slots[position] if position < len(slots) else empty_slot(None)
+    if placed["message_id"] in (None, turn_id):
+        return placed
+    return next((slot for slot in slots if turn_id and slot["message_id"] == turn_id), empty_slot(None))
 
 
 def adopt(groups: list[LegacyTurn]) -> list[LegacyTurn]:

@@ -11,7 +11,7 @@ from importlib.resources import as_file, files
 from playhouse.migrations import Runner
 
 from conf.settings import Settings
-from db.database import SQLITE, connection, database, dialect, fetch, open_database
+from db.database import SQLITE, TABLES, connection, database, dialect, fetch, open_database
 
 _LOCK = 0x63686174  # "chat"
 
@@ -59,7 +59,7 @@ def _exclusive() -> Iterator[None]:
 def _refuse_strangers(runner: Runner, schema: str | None) -> None:
     if runner.applied():
         return
-    taken = {"dialog", "conversation", "api_token", "run"} & set(database.get_tables(schema=schema))
+    taken = set(TABLES) & set(database.get_tables(schema=schema))
     if taken:
         place = f"schema {schema!r}" if schema else "this file"
         raise SchemaTaken(

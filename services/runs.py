@@ -88,8 +88,8 @@ def this_process() -> str:
 
 def is_dead_neighbour(owner: str) -> bool:
     """Whether `owner` is a process of this host that no longer lives."""
-    host, pid, started = owner.rsplit(":", 2)
-    if host != socket.gethostname():
+    host, pid, started = (["", "", ""] + owner.rsplit(":", 2))[-3:]
+    if host != socket.gethostname() or not pid.isdecimal():
         return False
     try:
         process = psutil.Process(int(pid))
@@ -278,8 +278,8 @@ class RunService:
                 document = document_of(run.tenant_id, run.conversation_id) if run.conversation_id else CONVERSATIONS
                 start = Start(run.tenant_id, run.conversation_id, {"id": run.turn_id}, document, id=run.id)
                 return cls.end(start, Turn(), End(FinishReason.INTERRUPTED), Outcome.LOST, right)
-            except DocumentMissing:
-                return False
+            except DocumentMissing:  # the session is gone; so is the place for an answer
+                return cls._close(run.id, End(FinishReason.INTERRUPTED), Outcome.LOST, right)
 
     @classmethod
     def get(cls, principal: Principal, run_id: str, session_id: str | None = None) -> Run:

@@ -235,7 +235,7 @@ class Workers:
             return
         wanted = RunService.still_wanted(self.owner)
         for run in running:
-            if wanted.get(run.start.id):
+            if wanted.get(run.start.id, True):  # cancelled, or its row is gone with its session
                 self.cancel(run.start.id)
 
     def _forget(self) -> None:

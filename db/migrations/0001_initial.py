@@ -43,14 +43,14 @@ FULL_VIEW = {
     "sqlite": """CREATE VIEW conversation_full AS SELECT c.id, c.tenant_id, c.dialog_id, c.name,
         c.message_count, c.update_time,
         (SELECT json_group_array(json(v)) FROM (
-            SELECT p.first_seq AS k, e.key AS o, e.value AS v
+            SELECT p.first_seq AS k, e.key AS o, {each_json} AS v
                 FROM conversation_page p, json_each(p.message) e WHERE p.conversation_id = c.id
-            UNION ALL SELECT 9223372036854775807, e.key, e.value FROM json_each(c.message) e
+            UNION ALL SELECT 9223372036854775807, e.key, {each_json} FROM json_each(c.message) e
             ORDER BY k, o)) AS message,
         (SELECT json_group_array(json(v)) FROM (
-            SELECT p.first_seq AS k, e.key AS o, e.value AS v
+            SELECT p.first_seq AS k, e.key AS o, {each_json} AS v
                 FROM conversation_page p, json_each(p.reference) e WHERE p.conversation_id = c.id
-            UNION ALL SELECT 9223372036854775807, e.key, e.value FROM json_each(c.reference) e
+            UNION ALL SELECT 9223372036854775807, e.key, {each_json} FROM json_each(c.reference) e
             ORDER BY k, o)) AS reference
         FROM conversation c""",
     "postgres": """CREATE VIEW {schema}.conversation_full AS SELECT c.id, c.tenant_id, c.dialog_id, c.name,
@@ -170,7 +170,7 @@ TABLES = (
 SPELLING = {
     "sqlite": {
         "json": "text", "sealed": "text", "is_array_of": "json_type", "float": "double precision",
-        "bool": "integer",
+        "bool": "integer", "each_json": "CASE WHEN e.type IN ('object', 'array') THEN e.value ELSE json_quote(e.value) END",
         # the full-text index names rows by number, and VACUUM may renumber an implicit one
         "chunk_key": "number integer PRIMARY KEY, id varchar(32) NOT NULL UNIQUE", "date": "text", "bytewise": "", "options": "",
     },

@@ -6,6 +6,7 @@ the machine's noise meets both; compare the ratios, not the milliseconds. Withou
 
 import os
 import platform
+import random
 import statistics
 import sys
 import tempfile
@@ -26,23 +27,29 @@ from db.models import date_of, now_ms
 LENGTHS = (10, 100, 1_000, 10_000)
 TURNS = 60  # measured at each length; a page cycle is three turns of 6.5 KB
 READS = 7
-WORDS = ("the quick brown fox jumps over a lazy dog and then walks home through fields of barley " * 12)
+RANDOM = random.Random(1)
+VOCABULARY = ["".join(RANDOM.choices("etaoinshrdlucmfwypvbgk", k=RANDOM.randint(2, 10))) for _ in range(3_000)]
 LIMITS = {"sqlite": 3.0, "postgres": 2.0}
 
 
-def turn(n: int) -> tuple[str, str, str]:
+def prose(length: int) -> str:
+    """Words that compress to about half, as a language does."""
+    return " ".join(RANDOM.choices(VOCABULARY, k=length // 3))[:length]
+
+
+def turn() -> tuple[str, str, str]:
     """Question of 120 characters, answer of 900, a slot with six chunks of 500: 6.5 KB."""
     id = new_id()
     chunks = [
-        {"id": new_id(), "content": WORDS[k : k + 500], "document_id": new_id(), "document_name": "handbook.md",
+        {"id": new_id(), "content": prose(500), "document_id": new_id(), "document_name": "handbook.md",
          "dataset_id": new_id(), "image_id": None, "positions": None, "url": None, "similarity": 0.5,
          "vector_similarity": 0.4, "term_similarity": 0.6, "row_id": None, "doc_type": None,
-         "document_metadata": None} for k in range(6)
+         "document_metadata": None} for _ in range(6)
     ]
     stamp = {"id": id, "created_at": time.time()}
     return (
-        dumps({"role": "user", "content": WORDS[n % 50 :][:120], "uid": id} | stamp),
-        dumps({"role": "assistant", "content": WORDS[n % 90 :][:900], "uid": new_id(), "finish_reason": "stop"} | stamp),
+        dumps({"role": "user", "content": prose(120), "uid": id} | stamp),
+        dumps({"role": "assistant", "content": prose(900), "uid": new_id(), "finish_reason": "stop"} | stamp),
         dumps({"message_id": id, "chunks": chunks, "doc_aggs": []}),
     )
 
@@ -73,6 +80,17 @@ def insert_turn(id: str, n: int, question: str, answer: str, slot: str) -> None:
     change(statement, [id, 2 * n + 1, answer, slot])
 
 
+def whole_read(id: str) -> tuple[bytes, bytes]:
+    text = CONVERSATIONS.load_text("bench", id)
+    return text.array(0), text.array(1)
+
+
+def bare_read(id: str) -> tuple[bytes, bytes]:
+    """The same bytes from one row that holds nothing else."""
+    [(message, reference)] = fetch("SELECT message, reference FROM bench_text WHERE id = %s", [id])
+    return message.encode(), reference.encode()
+
+
 def prepare() -> None:
     kind = "text" if dialect() is SQLITE else "jsonb"
     database.execute_sql(
@@ -101,26 +119,26 @@ def at_length(id: str, length: int, done: int) -> dict[str, float]:
     """Grow the session to `length` turns and measure there."""
     for n in range(done, length):
         with transaction():
-            words = turn(n)
+            words = turn()
             append_turn(id, *words)
             insert_turn(id, n, *words)
     ours, plain = [], []
     for n in range(length, length + TURNS):
-        words = turn(n)
+        words = turn()
         ours.append(timed(lambda: append_turn(id, *words)))
         plain.append(timed(lambda: insert_turn(id, n, *words)))
     start = written()
-    for n in range(TURNS):
-        append_turn(id, *turn(n))
+    for _ in range(TURNS):
+        append_turn(id, *turn())
     middle = written()
     for n in range(TURNS):
-        insert_turn(id, 10**6 + length * 100 + n, *turn(n))
+        insert_turn(id, 10**6 + length * 100 + n, *turn())
     growth = (middle - start) / TURNS, (written() - middle) / TURNS
     text = CONVERSATIONS.load_text("bench", id)
     change("DELETE FROM bench_text")
     change("INSERT INTO bench_text VALUES (%s, %s, %s)", [id, text.message, text.reference])
-    read = statistics.median(timed(lambda: CONVERSATIONS.load_text("bench", id)) for _ in range(READS))
-    bare = statistics.median(timed(lambda: fetch("SELECT * FROM bench_text WHERE id = %s", [id])) for _ in range(READS))
+    reads = [(timed(lambda: whole_read(id)), timed(lambda: bare_read(id))) for _ in range(READS)]
+    read, bare = (statistics.median(times) for times in zip(*reads, strict=True))
     return {
         "turns": length, "ours ms": statistics.median(ours), "insert ms": statistics.median(plain),
         "ratio": statistics.median(ours) / statistics.median(plain), "ours KB": growth[0] / 1024,

@@ -3,6 +3,7 @@
 design.md §3 (Text), §6 (Limits), §7.2 and §7.4. The routes are those of ROUTES; each says where a client's
 text and a client's JSON stand in its body, and how to read back what was stored.
 """
+# ruff: noqa: F811 (a fixture that is imported is then named by a parameter)
 
 import itertools
 import json
@@ -16,7 +17,7 @@ import pytest
 
 from db.database import connection
 from db.ids import new_id
-from db.models import ROWS, MessageIndex
+from db.models import Conversation, Dialog, Run
 from tests.contracts.shared_server import app, models, overrides, person  # noqa: F401
 
 STRING_BODY = "AttributeError(\"'str' object has no attribute 'get'\")"
@@ -44,9 +45,12 @@ class Route:
         return self.path.replace("@chat", world.chat_id).replace("@session", world.session_id)
 
 
-def last(role: str, key: str) -> Callable[[Any], Any]:
-    """Reads a key of the last entry of this role."""
-    return lambda session: [entry for entry in session["messages"] if entry["role"] == role][-1][key]
+def last_question(key: str) -> Callable[[Any], Any]:
+    return lambda session: [entry for entry in session["messages"] if entry["role"] == "user"][-1][key]
+
+
+def vote(session: Any) -> Any:
+    return [entry for entry in session["messages"] if entry.get("id") == "t1"][1]["feedback"]
 
 
 ONE_SESSION = "/chats/@chat/sessions/@session"
@@ -68,10 +72,10 @@ ROUTES = {
         "DELETE", "/chats/@chat/sessions", '{"ids": [@value]}', '{"ids": ["unknown"], "unread": [@value]}'),
     "feedback": Route(
         "PUT", f"{ONE_SESSION}/messages/t1/feedback", '{"thumbup": false, "feedback": @value}',
-        '{"thumbup": false, "feedback": [@value]}', last("assistant", "feedback"), last("assistant", "feedback")),
+        '{"thumbup": false, "feedback": [@value]}', vote, vote),
     "completions": Route(
         "POST", "/chats/@chat/completions", ASK % ("@value", "{}"), ASK % ('"a question"', '{"x": [@value]}'),
-        last("user", "content"), lambda session: last("user", "metadata")(session)["x"]),
+        last_question("content"), lambda session: last_question("metadata")(session)["x"]),
     "completions in a new session": Route(
         "POST", "/chats/@chat/completions", '{"stream": false, "question": @value}',
         '{"stream": false, "question": "q", "unread": [@value]}'),
@@ -84,38 +88,47 @@ STORED_TEXT = {
 STORED_JSON = {name: ROUTES[name] for name in ("create chat", "patch chat", "feedback", "completions")}
 
 
-@pytest.fixture(scope="module")
-def world(app):
-    """Alice, her chat, its session with one turn `t1`, and her rows; the tests of this module share them."""
+def new_world(app):
+    """Alice, her chat, its session with one turn `t1`, and what is stored of her."""
     alice = person(app, f"acme {new_id()}")
     chat = alice.ok("POST", "/chats", {"name": "a chat", "prompt_config": {"prologue": "Welcome."}})
     session = alice.ok("POST", f"/chats/{chat['id']}/sessions", {"name": "first"})
     question = {"role": "user", "content": "q", "id": "t1"}
     alice.ok("POST", f"/chats/{chat['id']}/completions",
              {"stream": False, "session_id": session["id"], "messages": [question]})
-    return SimpleNamespace(alice=alice, chat_id=chat["id"], session_id=session["id"])
+    world = SimpleNamespace(alice=alice, chat_id=chat["id"], session_id=session["id"])
+    world.rows = rows(world)
+    return world
+
+
+@pytest.fixture(scope="module")
+def world(app):
+    """One for all tests of this module: what they store goes with it."""
+    return new_world(app)
+
+
+@pytest.fixture
+def world_of_its_own(app):
+    return new_world(app)
 
 
 def rows(world):
-    """All that is stored for Alice; when a token was last used doesn't count."""
+    """The chat and the session as they are stored, with times and counters, and how many rows Alice has."""
+    mine = world.alice.tenant_id
     with connection():
-        found = {
-            row.__name__: sorted(
-                ({**one, "last_used_time": None} for one in row.select().where(row.tenant_id == world.alice.tenant_id).dicts()),
-                key=lambda one: one["id"],
-            )
-            for row in ROWS if "tenant_id" in row._meta.fields and row.__name__ != "DatasetChunk"
-        }
-        return found | {"index": MessageIndex.select().where(MessageIndex.conversation_id == world.session_id).count()}
+        return [
+            *(row.select().where(row.tenant_id == mine).count() for row in (Dialog, Conversation, Run)),
+            Dialog.select().where(Dialog.id == world.chat_id).tuples().get(),
+            Conversation.select().where(Conversation.id == world.session_id).tuples().get(),
+        ]
 
 
 def send(world, route, body, content_type="application/json"):
     """The answer to a body, which is sound whatever the body was: and a refusal has written nothing."""
-    before = rows(world)
     answer = world.alice(route.method, route.url(world), data=body, content_type=content_type)
+    before, world.rows = world.rows, rows(world)
     check(answer)
-    if answer.get_json()["code"] != 0:
-        assert rows(world) == before
+    assert answer.get_json()["code"] == 0 or world.rows == before
     return answer
 
 
@@ -180,9 +193,9 @@ def test_hostile_keys_are_handled(world, route):
 
 
 @every_route
-def test_a_megabyte_of_text_is_handled(world, route):
-    send(world, route, route.body("text", json.dumps("x" * 1_000_000), world))
-    send(world, route, route.body("text", json.dumps("\u4e2d" * 300_000), world))
+def test_a_megabyte_of_text_is_handled(world_of_its_own, route):
+    for text in ("x" * 1_000_000, "\u4e2d" * 300_000):
+        send(world_of_its_own, route, route.body("text", json.dumps(text), world_of_its_own))
 
 
 # -- numbers ------------------------------------------------------------------------------------
@@ -205,23 +218,21 @@ def test_integers_of_64_bits_are_kept(world, route):
 @every_route
 @pytest.mark.parametrize("integer", [str(2**64), str(-(2**64)), "9" * 5_000, "-" + "9" * 5_000, "1" * 300_000],
                          ids=["65 bits", "minus 65 bits", "5000 digits", "minus 5000 digits", "300000 digits"])
-@pytest.mark.parametrize("kind", ["text", "json"])
-def test_an_integer_beyond_64_bits_is_an_argument_error(world, route, kind, integer):
-    answer = send(world, route, route.body(kind, integer, world))
-    assert (answer.status_code, answer.get_json()["code"]) == (200, 101)
-    assert len(answer.get_json()["message"]) < 500
+def test_an_integer_beyond_64_bits_is_an_argument_error(world, route, integer):
+    for kind in ("text", "json"):
+        answer = send(world, route, route.body(kind, integer, world))
+        assert (answer.status_code, answer.get_json()["code"]) == (200, 101)
+        assert len(answer.get_json()["message"]) < 500
 
 
 # -- depth and size -----------------------------------------------------------------------------
 
 
 @every_route
-@pytest.mark.parametrize(("left", "leaf", "right"), [("[", "", "]"), ("[", "1", "]"), ('{"a":', "{}", "}"), ('{"a":', "1", "}")],
-                         ids=["empty list", "lists", "empty object", "objects"])
-@pytest.mark.parametrize("depth", [65, 66, 1_000, 100_000])
-def test_json_deeper_than_64_levels_is_an_argument_error(world, route, depth, left, leaf, right):
-    inner = depth - 1 - (leaf == "{}")
-    deep = left * inner + leaf + right * inner
+@pytest.mark.parametrize("leaf", ["", "1"], ids=["empty", "a number"])
+@pytest.mark.parametrize("depth", [65, 66, 100_000])
+def test_json_deeper_than_64_levels_is_an_argument_error(world, route, depth, leaf):
+    deep = "[" * (depth - 1) + leaf + "]" * (depth - 1)
     answer = send(world, route, route.body("json", "1", world)[:-1] + f', "deep": {deep}}}')
     assert (answer.status_code, answer.get_json()["code"]) == (200, 101)
     assert "64" in answer.get_json()["message"]
@@ -249,11 +260,11 @@ def test_a_form_over_two_megabytes_is_413(world, route):
 # -- bodies that are no JSON object -------------------------------------------------------------
 
 NO_OBJECTS = {
-    "empty array": b"[]", "array": b'[{"name": "x"}]', "null": b"null", "number": b"1", "float": b"1.5", "true": b"true",
-    "NaN": b"NaN", "not json": b"not json", "half": b'{"name": ', "single quotes": b"{'name': 'x'}", "two": b'{"a": 1} {}',
+    "empty array": b"[]", "array": b'[{"name": "x"}]', "null": b"null", "number": b"1", "true": b"true",
+    "not json": b"not json", "half": b'{"name": ', "single quotes": b"{'name': 'x'}", "two": b'{"a": 1} {}',
     "comma at the end": b'{"name": "x",}', "no quotes": b"{name: 1}", "invalid utf-8": b'{"name": "\xff\xfe"}',
-    "cut utf-8": b'{"name": "\xe4\xb8"}', "only a NUL": b"\x00", "raw control": b'{"name": "a\nb"}', "bom and nothing": b"\xef\xbb\xbf",
-    "a form": b"name=x", "gzip": b"\x1f\x8b\x08\x00", "bad escape": rb'{"name": "\u12"}',
+    "cut utf-8": b'{"name": "\xe4\xb8"}', "raw control": b'{"name": "a\nb"}', "bom and nothing": b"\xef\xbb\xbf",
+    "bad escape": rb'{"name": "\u12"}',
 }
 
 
@@ -271,16 +282,18 @@ def test_a_json_text_is_ragflows_literal(world, route):
 
 
 @every_route
-@pytest.mark.parametrize("content_type", ["text/plain", None, "application/xml", "text/json; charset=utf-8", "nonsense", ";"])
-def test_another_content_type_is_an_argument_error(world, route, content_type):
-    answer = send(world, route, route.body("text", '"x"', world), content_type)
-    assert (answer.status_code, answer.get_json()["code"]) == (200, 101)
+def test_another_content_type_is_an_argument_error(world, route):
+    for content_type in ("text/plain", None, "application/xml", "text/json; charset=utf-8", "nonsense", ";"):
+        answer = send(world, route, route.body("text", '"x"', world), content_type)
+        assert (content_type, answer.status_code, answer.get_json()["code"]) == (content_type, 200, 101)
 
 
 @every_route
-@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "multipart/form-data"])
+@pytest.mark.parametrize("content_type", [
+    "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "multipart/form-data",
+])
 def test_a_form_is_handled(world, route, content_type):
-    for body in ("name=chat+form&ids=1&thumbup=true&question=q&stream=false", "name=%00%ED%A0%80", "=&&=", "--x\r\n\r\n", ""):
+    for body in ("name=f&ids=1&thumbup=true&question=q&stream=false", "name=%00%ED%A0%80", "=&&=", "--x\r\n\r\n", ""):
         send(world, route, body, content_type)
 
 
@@ -294,8 +307,8 @@ def test_a_charset_beside_the_content_type_is_fine(world, route):
 
 # -- fields of the wrong type -------------------------------------------------------------------
 
-ODD = [None, True, 0, -1, 1.5, 2**31, 2**62, 1e300, "", " ", "x", "1e999", "x" * 300, [], [None], [[]], [{}], ["x", "x"], {}, {"a": None}]
-SWITCHES = ["stream", "legacy", "pass_all_history_messages", "store_history_messages"]
+ODD = [None, True, -1.5, 2**31, "", "1e999", "x" * 300, [None], [{}], {"a": None}]
+SWITCHES = ["legacy", "pass_all_history_messages", "store_history_messages"]
 FIELDS = {
     "create chat": ["name", "dataset_ids", "llm_id", "tenant_llm_id", "rerank_id", "tenant_rerank_id", "prompt_config",
                     "prompt_config.parameters", "prompt_config.system", "prompt_config.prologue", "llm_setting",
@@ -307,11 +320,14 @@ FIELDS = {
     "feedback": ["thumbup", "feedback", "set"],
     "completions": [*SWITCHES, "chat_id", "session_id", "conversation_id", "question", "messages", "messages.0",
                     "messages.0.role", "messages.0.content", "messages.0.id", "messages.0.files", "messages.0.seq",
-                    "messages.0.doc_ids", "llm_id", "on_conflict", "quote", "doc_ids", "temperature", "max_tokens", "files"],
+                    "messages.0.doc_ids", "llm_id", "on_conflict", "quote", "doc_ids",
+                    "temperature", "max_tokens", "files"],
     "completions in a new session": ["question", "user_id", "on_conflict", "session_id", "files", "doc_ids"],
 }
-FIELDS["patch chat"] = FIELDS["create chat"]
-ALL_FIELDS = [pytest.param(ROUTES[name], field, id=f"{name} {field}") for name, fields in FIELDS.items() for field in fields]
+FIELDS["patch chat"] = ["name", "dataset_ids", "llm_id", "rerank_id", "prompt_config", "llm_setting", "top_n", "icon"]
+ALL_FIELDS = [
+    pytest.param(ROUTES[name], field, id=f"{name} {field}") for name, fields in FIELDS.items() for field in fields
+]
 
 
 def with_field(body, field, value):
@@ -326,8 +342,7 @@ def with_field(body, field, value):
 
 @pytest.mark.parametrize(("route", "field"), ALL_FIELDS)
 def test_a_field_of_any_type_is_taken_or_refused_with_a_sentence(world, route, field):
-    few = ODD[::3] if "completions" in route.path else ODD
-    for value in few:
+    for value in ODD[::2] if "completions" in route.path else ODD:
         body = with_field(json.loads(route.body("text", '"x"', world)), field, value)
         answer = send(world, route, json.dumps(body))
         assert answer.status_code == 200, (value, answer.get_data(as_text=True))
@@ -374,8 +389,10 @@ def test_ids_that_are_no_list_are_an_argument_error(world, path, ids):
 REFUSED_BODIES = {
     "malformed": (b"not json", "application/json"), "array": (b"[]", "application/json"),
     "json text": (b'"x"', "application/json"), "text": (b"{}", "text/plain"),
-    "nothing asked": (b"{}", "application/json"), "too large": (b'{"a":"' + b"x" * 2_000_001 + b'"}', "application/json"),
-    "integer": (b'{"a": %d}' % 2**64, "application/json"), "stream": (b'{"question": "q", "stream": "maybe"}', "application/json"),
+    "nothing asked": (b"{}", "application/json"),
+    "too large": (b'{"a":"' + b"x" * 2_000_001 + b'"}', "application/json"),
+    "integer": (b'{"a": %d}' % 2**64, "application/json"),
+    "stream": (b'{"question": "q", "stream": "maybe"}', "application/json"),
 }
 
 
@@ -403,6 +420,13 @@ def test_a_completion_over_a_limit_is_an_argument_error(world, body):
     assert (answer.status_code, answer.get_json()["code"]) == (200, 101)
 
 
+@pytest.mark.parametrize("value", ["", "x", "yes", 2, -1, 1.5, [], {}, [True]], ids=str)
+def test_a_switch_that_is_none_is_an_argument_error(world, value):
+    for switch in ("stream", *SWITCHES):
+        answer = send(world, ROUTES["completions"], json.dumps({"question": "q", switch: value}))
+        assert (switch, answer.get_json()["code"]) == (switch, 101)
+
+
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "plain"])
 def test_a_refusal_of_a_stream_is_no_stream(world, streams):
     answer = send(world, ROUTES["completions"], json.dumps({"messages": [], "stream": streams}))
@@ -411,25 +435,28 @@ def test_a_refusal_of_a_stream_is_no_stream(world, streams):
 
 @pytest.mark.parametrize("key", ["k" * 256, "k" * 100_000], ids=len)
 def test_a_long_idempotency_key_is_an_argument_error(world, key):
-    before, body = rows(world), {"question": "q", "stream": False}
+    body = {"question": "q", "stream": False}
     answer = world.alice("POST", f"/chats/{world.chat_id}/completions", body, headers={"Idempotency-Key": key})
     check(answer)
     assert answer.get_json()["code"] == 101
-    assert rows(world) == before
+    assert rows(world) == world.rows
 
 
 # -- paths and queries --------------------------------------------------------------------------
 
-HOSTILE_URL = ["%00", "a%00b", "%ED%A0%80", "%FF", "%F0%9F%98%80", "x" * 5_000, "'", "%25", "..%2F", "%0A", "*"]
+HOSTILE_URL = ["%00", "a%00b", "%ED%A0%80", "%FF", "%F0%9F%98%80", "x" * 5_000, "'", "%25", "%0A", "*"]
 PATHS = {
     "chat": ("GET", "/chats/@", (200, 109)), "delete chat": ("DELETE", "/chats/@", (200, 109)),
     "patch chat": ("PATCH", "/chats/@", (200, 109)), "sessions": ("GET", "/chats/@/sessions", (200, 109)),
-    "session": ("GET", "/chats/@chat/sessions/@", (200, 102)), "patch session": ("PATCH", "/chats/@chat/sessions/@", (200, 102)),
-    "message": ("DELETE", f"{ONE_SESSION}/messages/@", (200, 0)), "completions": ("POST", "/chats/@/completions", (200, 109)),
+    "session": ("GET", "/chats/@chat/sessions/@", (200, 102)),
+    "patch session": ("PATCH", "/chats/@chat/sessions/@", (200, 102)),
+    "message": ("DELETE", f"{ONE_SESSION}/messages/@", (200, 0)),
+    "completions": ("POST", "/chats/@/completions", (200, 109)),
     "run": ("GET", "/runs/@", (404, 404)), "cancel": ("POST", "/runs/@/cancel", (404, 404)),
     "run of a session": ("GET", f"{ONE_SESSION}/runs/@", (404, 404)), "token": ("DELETE", "/system/tokens/@", (200, 0)),
 }
-QUERIES = ["/chats?id=@", "/chats?name=@", "/chats?keywords=@&name=", "/chats?owner_ids=@", "/chats?page=@&page_size=@", "/chats?desc=@",
+QUERIES = ["/chats?id=@", "/chats?name=@", "/chats?keywords=@&name=", "/chats?owner_ids=@", "/chats?page=@&page_size=@",
+           "/chats?desc=@",
            "/chats/@chat/sessions?id=@", "/chats/@chat/sessions?name=@", "/chats/@chat/sessions?user_id=@",
            "/chats/@chat/sessions?page=@", "/chats/@chat/sessions?light=@"]
 
@@ -440,14 +467,11 @@ def hostile(path, world, value):
 
 @pytest.mark.parametrize(("method", "path", "wanted"), PATHS.values(), ids=PATHS)
 def test_a_hostile_id_in_a_path_is_an_unknown_one(world, method, path, wanted):
-    before = rows(world)
     for value in HOSTILE_URL:
-        if value == "..%2F":
-            continue  # another route
         answer = world.alice(method, hostile(path, world, value), {"question": "q"} if method == "POST" else None)
         assert (value, answer.status_code, answer.get_json()["code"]) == (value, *wanted)
         check(answer)
-    assert rows(world) == before
+    assert rows(world) == world.rows
 
 
 @pytest.mark.parametrize("path", QUERIES)

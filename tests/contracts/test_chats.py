@@ -1,4 +1,5 @@
 """Chats: every row of peer_assertions.md 5.2 to 5.5 that design.md §7 lets stand."""
+# ruff: noqa: F811 (a fixture that is imported is then named by a parameter)
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,11 +13,11 @@ from services.models import DEFAULT, model_id
 from services.principal import Principal
 from tests.contracts.shared_server import acme, alice, app, charlie, models, overrides  # noqa: F401
 
-ICON = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+ICON = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAA"
 KEYS = set(
     "create_date create_time dataset_ids description do_refer icon id kb_names language llm_id llm_setting "
     "meta_data_filter name prompt_config prompt_type rerank_id similarity_threshold status tenant_id tenant_llm_id "
-    "tenant_rerank_id top_k top_n update_date update_time vector_similarity_weight".split()
+    "tenant_rerank_id top_k top_n update_date update_time vector_similarity_weight".split()  # noqa: SIM905
 )
 LISTED_KEYS = KEYS - {"create_date", "update_date", "meta_data_filter", "tenant_llm_id", "tenant_rerank_id"} | {
     "nickname", "tenant_avatar",
@@ -395,14 +396,16 @@ def test_a_listed_chat_has_the_keys_of_ragflows_list(alice, chat):
 
 
 LISTS = table(
-    keywords_empty=("keywords=", 5, 5), keywords_part=("keywords=x_1", 1, 1), keywords_unknown=("keywords=unknown", 0, 0),
+    keywords_empty=("keywords=", 5, 5), keywords_part=("keywords=x_1", 1, 1),
+    keywords_unknown=("keywords=unknown", 0, 0),
     keywords_other_case=("keywords=a_", 1, 1), percent_is_literal=("keywords=%25", 1, 1),
     underscore_is_literal=("keywords=_", 4, 4), name=("name=x_1", 1, 1), name_other_case=("name=X_1", 1, 1),
     name_is_whole=("name=x", 0, 0), keywords_are_ignored_beside_a_name=("name=x_1&keywords=c", 1, 1),
     unknown_id=("id=unknown", 0, 0), empty_id_and_name=("id=&name=", 5, 5),
     first_page=("page=1&page_size=2", 2, 5), second_page=("page=2&page_size=2", 2, 5),
     last_page=("page=3&page_size=2", 1, 5), beyond=("page=4&page_size=2", 0, 5), page_zero=("page=0&page_size=2", 2, 5),
-    page_absent=("page_size=2", 2, 5), page_negative=("page=-1&page_size=2", 2, 5), page_text=("page=a&page_size=2", 2, 5),
+    page_absent=("page_size=2", 2, 5), page_negative=("page=-1&page_size=2", 2, 5),
+    page_text=("page=a&page_size=2", 2, 5),
     size_one=("page_size=1", 1, 5), size_zero=("page_size=0", 5, 5), size_negative=("page_size=-1", 5, 5),
     size_text=("page_size=a", 5, 5), size_hundred=("page_size=100", 5, 5),
     unknown_parameter=("surprise=1", 5, 5),
@@ -485,11 +488,13 @@ def test_a_chat_is_renamed_and_keeps_the_rest(alice, stored, method):
 RENAMES_REFUSED = table(
     patch_long=("PATCH", "a" * 256, 102, "chat name length is 256 which is larger than 255"),
     put_long=("PUT", "a" * 256, 102, "chat name length is 256 which is larger than 255"),
-    patch_number=("PATCH", 1, 102, "chat name must be a string"), put_number=("PUT", 1, 102, "chat name must be a string"),
+    patch_number=("PATCH", 1, 102, "chat name must be a string"),
+    put_number=("PUT", 1, 102, "chat name must be a string"),
     patch_empty=("PATCH", "", 102, "`name` cannot be empty"), patch_blank=("PATCH", " ", 102, "`name` cannot be empty"),
     put_empty=("PUT", "", 102, "`name` is required"), put_blank=("PUT", " ", 102, "`name` is required"),
     put_null=("PUT", None, 102, "`name` is required"),
-    patch_taken=("PATCH", "OTHER", 102, "duplicated chat name"), put_taken=("PUT", " other ", 102, "duplicated chat name"),
+    patch_taken=("PATCH", "OTHER", 102, "duplicated chat name"),
+    put_taken=("PUT", " other ", 102, "duplicated chat name"),
 )
 
 

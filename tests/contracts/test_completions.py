@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -186,7 +187,8 @@ def test_any_other_word_for_stream_is_an_argument_error(alice: Person, chat: Any
 def test_the_history_switches_know_ragflows_words(alice: Person, chat: Any, word: Any) -> None:
     history = [{"role": "user", "content": "u1"}, {"role": "assistant", "content": "a1"}, USER]
     data = alice.ok("POST", path(chat), {"messages": history, "pass_all_history_messages": word, "stream": False})
-    assert spoken(alice, {"chat_id": chat["id"], "id": data["session_id"]})[1:3] == [("user", "u1"), ("assistant", "a1")]
+    made = {"chat_id": chat["id"], "id": data["session_id"]}
+    assert spoken(alice, made)[1:3] == [("user", "u1"), ("assistant", "a1")]
 
 
 def test_of_two_names_for_a_switch_the_first_counts(alice: Person, chat: Any) -> None:
@@ -363,7 +365,7 @@ def test_legacy_frames_are_cumulative_and_the_last_one_has_it_all(
     *deltas, final, end = stream(alice, chat, "hello", session, legacy=True)
     texts = [data["answer"] for data in deltas]
     assert texts[-3:] == ["<think>why</think>", "<think>why</think>Hel", "<think>why</think>Hello"]
-    assert all(later.startswith(earlier) and later for earlier, later in zip(texts, texts[1:], strict=False))
+    assert all(later.startswith(earlier) and later for earlier, later in pairwise(texts))
     assert not any({"start_to_think", "end_to_think"} & data.keys() for data in deltas)
     assert (final["answer"], final["final"], end) == ("<think>why</think>Hello", True, True)
     assert [found["id"] for found in final["reference"]["chunks"]] == ["a"]
@@ -987,7 +989,8 @@ def test_a_nul_a_half_surrogate_and_nan_are_cleaned_alike_on_both_engines(
     alice: Person, chat: Any, session: Any
 ) -> None:
     raw = (
-        '{"messages": [{"role": "user", "content": "a\\u0000b\\ud83dc\\ud83d\\ude00", "n": NaN, "k\\u0000": "\\u0000"}],'
+        '{"messages": [{"role": "user", "content": "a\\u0000b\\ud83dc\\ud83d\\ude00",'
+        ' "n": NaN, "k\\u0000": "\\u0000"}],'
         f' "session_id": "{session["id"]}", "stream": false}}'
     )
     data = alice.ok("POST", path(chat), data=raw.encode(), content_type="application/json")

@@ -266,7 +266,7 @@ def test_references_do_not_depend_on_how_a_list_is_asked_for(
     assert cited(row) == carried == {f"Q{n}": [f"c{n}"] for n in range(5)}
 
 
-@pytest.mark.parametrize("breaks", [lambda: fails(), lambda: fails("Q2"), says], ids=["failed", "half", "silent"])
+@pytest.mark.parametrize("breaks", [fails, lambda: fails("Q2"), says], ids=["failed", "half", "silent"])
 def test_a_turn_that_failed_keeps_its_slot(
     alice: Person, chat: Any, session: Any, model: ScriptedModel, breaks: Any
 ) -> None:
@@ -286,7 +286,7 @@ def test_deleting_a_pair_removes_its_own_slot_only(alice: Person, model: Scripte
     sources(model, q1=("a",), q2=("b",), q3=("c",))
     chat = alice.ok("POST", "/chats", {"name": "c", "prompt_config": {"prologue": prologue}})
     session = alice.ok("POST", f"/chats/{chat['id']}/sessions", {})
-    first = [ask(alice, chat, question, session)["id"] for question in ("q1", "q2", "q3")][0]
+    first, *_ = [ask(alice, chat, question, session)["id"] for question in ("q1", "q2", "q3")]
     where = f"/chats/{chat['id']}/sessions/{session['id']}/messages"
     for _ in range(2):
         alice.ok("DELETE", f"{where}/{first}")
@@ -316,7 +316,7 @@ def test_deleting_from_an_odd_old_row_is_never_a_server_error(
 @pytest.mark.parametrize("key", ["thumbup", "set"])
 def test_a_vote_is_stored_as_it_was_sent(alice: Person, chat: Any, session: Any, key: str) -> None:
     """W7."""
-    first, second = (ask(alice, chat, question, session)["id"] for question in ("q1", "q2"))
+    first, _ = (ask(alice, chat, question, session)["id"] for question in ("q1", "q2"))
     where = f"/chats/{chat['id']}/sessions/{session['id']}/messages/{first}/feedback"
     for vote, expected in (
         ({key: True}, (True, None)), ({key: False, "feedback": "bad"}, (False, "bad")), ({key: True}, (True, None)),
@@ -424,7 +424,8 @@ def doors(chat: Any, session: Any, turn_id: str) -> list[tuple[str, str, Any]]:
         ("PUT", f"{one}/messages/{turn_id}/feedback", {"thumbup": True}),
         ("POST", path(chat), body("x", session)), ("POST", path(chat), body("x")),
         ("POST", "/chat/completions", body("x", session) | {"chat_id": chat["id"], "stream": False}),
-        ("GET", f"{one}/runs", None), ("GET", f"{one}/runs/{turn_id}", None), ("POST", f"{one}/runs/{turn_id}/cancel", None),
+        ("GET", f"{one}/runs", None), ("GET", f"{one}/runs/{turn_id}", None),
+        ("POST", f"{one}/runs/{turn_id}/cancel", None),
     ]
 
 
@@ -544,7 +545,8 @@ def test_open_streams_hold_no_connection(alice: Person, chat: Any, model: Script
         assert len(listed(alice, chat, "light=true")) == 30
     assert time.monotonic() - started < 2
     gate.opened.set()
-    assert {text_of([f["data"] for f in frames(response.get_data(as_text=True))]) for response in responses} == {"halfdone"}
+    told = [frames(response.get_data(as_text=True)) for response in responses]
+    assert {text_of([frame["data"] for frame in part]) for part in told} == {"halfdone"}
 
 
 def test_a_light_list_reads_no_document(alice: Person, chat: Any) -> None:
@@ -625,7 +627,8 @@ def test_after_a_drop_the_state_of_the_turn_can_be_read(
     assert alice.ok("GET", f"/runs/{run_id}")["status"] == "active"
     assert alice.refused("POST", path(chat), body("second", session) | {"on_conflict": "reject"})[0] == 409
     gate.opened.set()
-    assert until(lambda: (run := alice.ok("GET", f"/runs/{run_id}"))["status"] != "active" and run)["outcome"] == "success"
+    ended = until(lambda: (run := alice.ok("GET", f"/runs/{run_id}"))["status"] != "active" and run)
+    assert ended["outcome"] == "success"
 
 
 def test_frames_of_two_streams_cannot_be_taken_for_each_other(

@@ -1,4 +1,5 @@
 """Sessions: every row of peer_assertions.md 5.6 that design.md §6 and §7 let stand."""
+# ruff: noqa: F811 (a fixture that is imported is then named by a parameter)
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +9,8 @@ from db.database import connection
 from db.models import Conversation
 from tests.contracts.shared_server import acme, alice, app, bob, charlie, models, overrides  # noqa: F401
 
-KEYS = set("chat_id create_date create_time id messages name reference update_date update_time user_id".split())
+KEYS = {"chat_id", "create_date", "create_time", "id", "messages", "name", "reference", "update_date", "update_time",
+        "user_id"}
 NOT_OWNED = (109, "no authorization")
 NO_NAME = (102, "`name` can not be empty")
 NO_SESSION = (102, "Session not found!")
@@ -141,7 +143,8 @@ def test_a_session_may_belong_to_an_end_user(alice, path):
     assert alice.ok("POST", path, {"user_id": "u" * 255})["user_id"] == "u" * 255
 
 
-@pytest.mark.parametrize("user_id", ["u" * 256, 1, ["u"], {"id": "u"}, True], ids=["long", "number", "list", "object", "true"])
+@pytest.mark.parametrize("user_id", ["u" * 256, 1, ["u"], {"id": "u"}, True],
+                         ids=["long", "number", "list", "object", "true"])
 def test_an_end_user_that_is_no_short_text_is_an_argument_error(alice, path, rows_of_sessions, user_id):
     assert alice.refused("POST", path, {"name": "x", "user_id": user_id})[0] == 101
     assert rows_of_sessions() == []
@@ -192,10 +195,12 @@ def test_a_list_holds_at_most_thirty(app, alice, path):
 LISTS = table(
     page_absent=("page_size=2", 2), page_zero=("page=0&page_size=2", 2), page_negative=("page=-1&page_size=2", 2),
     page_text=("page=a&page_size=2", 2), page_two=("page=2&page_size=2", 2), page_three=("page=3&page_size=2", 1),
-    page_beyond=("page=9&page_size=2", 0), size_absent=("", 5), size_one=("page_size=1", 1), size_six=("page_size=6", 5),
+    page_beyond=("page=9&page_size=2", 0), size_absent=("", 5), size_one=("page_size=1", 1),
+    size_six=("page_size=6", 5),
     size_zero=("page_size=0", 5), size_negative=("page_size=-1", 5), size_text=("page_size=a", 5),
     size_hundred=("page_size=100", 5), id_empty=("id=", 5), id_known=("id={id}", 1), id_unknown=("id=unknown", 0),
-    name_empty=("name=", 5), name_known=("name=S_1", 1), name_unknown=("name=unknown", 0), name_in_other_case=("name=B", 0),
+    name_empty=("name=", 5), name_known=("name=S_1", 1), name_unknown=("name=unknown", 0),
+    name_in_other_case=("name=B", 0),
     both=("id={id}&name=S_1", 1), id_and_other_name=("id={id}&name=b", 0), bad_id_and_name=("id=bad&name=S_1", 0),
     unknown_parameter=("surprise=1", 5), unknown_user=("user_id=unknown", 0), tenant_as_user=("user_id={tenant}", 5),
 )
@@ -357,7 +362,9 @@ def test_an_empty_update_touches_the_time_only(alice, path, session, body):
 
 
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
-def test_a_session_elsewhere_is_not_found_before_the_body_is_checked(alice, path, method, other_session, rows_of_sessions):
+def test_a_session_elsewhere_is_not_found_before_the_body_is_checked(
+    alice, path, method, other_session, rows_of_sessions
+):
     before = rows_of_sessions()
     for session_id in ("unknown", other_session["id"]):
         for more in ({"json": {"name": ""}}, {"json": {"messages": []}}, {"data": "not json"}):

@@ -1,4 +1,5 @@
 """Who sees what: the owner, a second token of the tenant, a stranger and nobody, on every route of the server."""
+# ruff: noqa: F811 (a fixture that is imported is then named by a parameter)
 
 import json
 from dataclasses import dataclass
@@ -7,8 +8,9 @@ from typing import Any
 import pytest
 
 from db.database import connection
+from db.ids import new_id
 from db.models import ROWS, Run
-from tests.contracts.shared_server import acme, alice, app, bob, charlie, models, overrides  # noqa: F401
+from tests.contracts.shared_server import acme, alice, app, bob, charlie, models, overrides, person  # noqa: F401
 
 OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz")}
 NOT_OWNED = (200, 109, "no authorization")
@@ -60,12 +62,12 @@ every_route = pytest.mark.parametrize(
     "route", CASES, ids=lambda route: f"{route[0]} {route[1].removeprefix('/api/v1/')}"
 )
 UNKNOWN = {
-    "chat_id": "c" * 32, "session_id": "5" * 32, "message_id": "no-such-turn", "run_id": "f" * 32, "id_or_secret": "d" * 32,
+    "chat_id": "c" * 32, "session_id": "5" * 32, "message_id": "no-such-turn", "run_id": "f" * 32,
+    "id_or_secret": "d" * 32,
 }
 
 
-@pytest.fixture
-def named(alice):
+def world_of(alice):
     """The ids of Alice's chat, its session, the session's one turn and run, and of a spare token."""
     chat = alice.ok("POST", "/chats", {"name": "Alice's secret chat"})
     session = alice.ok("POST", f"/chats/{chat['id']}/sessions", {"name": "Alice's secret session"})
@@ -79,20 +81,27 @@ def named(alice):
 
 
 @pytest.fixture
-def rows_of_alice(alice):
-    """Reads every row of Alice's tenant; when a token was last used doesn't count."""
+def named(alice):
+    return world_of(alice)
 
-    def read():
-        with connection():
-            return {
-                row.__name__: sorted(
-                    ({**found, "last_used_time": None} for found in row.select().where(row.tenant_id == alice.tenant_id).dicts()),
-                    key=str,
-                )
-                for row in ROWS if "tenant_id" in row._meta.fields
-            }
 
-    return read
+@pytest.fixture(scope="module")
+def untouched(app):
+    """Another Alice's world, for all tests in which nobody may change it: her tenant's id, the names in it."""
+    alice = person(app, f"untouched {new_id()}")
+    return alice.tenant_id, world_of(alice)
+
+
+def rows_of(tenant_id):
+    """Every row of a tenant; when a token was last used doesn't count."""
+    with connection():
+        return {
+            row.__name__: sorted(
+                ({**found, "last_used_time": None} for found in row.select().where(row.tenant_id == tenant_id).dicts()),
+                key=str,
+            )
+            for row in ROWS if "tenant_id" in row._meta.fields
+        }
 
 
 def filled(template, ids):
@@ -123,18 +132,20 @@ def test_every_token_of_the_tenant_may_do_it(route, who, request, named):
 
 
 @every_route
-def test_a_stranger_changes_nothing_and_sees_nothing(route, charlie, named, rows_of_alice):
-    before = rows_of_alice()
+def test_a_stranger_changes_nothing_and_sees_nothing(route, charlie, untouched):
+    tenant_id, named = untouched
+    before = rows_of(tenant_id)
     answer = call(charlie, route, named)
     status, code, message = CASES[route].stranger
     assert (answer.status_code, answer.get_json()["code"]) == (status, code)
     assert message is None or answer.get_json()["message"] == filled(message, named)
     assert "secret" not in answer.get_data(as_text=True)
-    assert rows_of_alice() == before
+    assert rows_of(tenant_id) == before
 
 
 @every_route
-def test_a_stranger_cannot_tell_foreign_from_unknown(route, charlie, named):
+def test_a_stranger_cannot_tell_foreign_from_unknown(route, charlie, untouched):
+    _, named = untouched
     if CASES[route].stranger is NOTHING_NAMED and "<" not in route[1]:
         return  # a route of the caller's own rows: it names none
     foreign, unknown = (call(charlie, route, ids) for ids in (named, UNKNOWN))
@@ -146,12 +157,13 @@ def test_a_stranger_cannot_tell_foreign_from_unknown(route, charlie, named):
 
 
 @every_route
-def test_nobody_is_let_in_or_changes_anything(route, nobody, named, rows_of_alice):
-    before = rows_of_alice()
+def test_nobody_is_let_in_or_changes_anything(route, nobody, untouched):
+    tenant_id, named = untouched
+    before = rows_of(tenant_id)
     answer = call(nobody, route, named)
     assert answer.status_code == 401
     assert answer.get_json() == {"code": 401, "message": UNAUTHORIZED, "data": None}
-    assert rows_of_alice() == before
+    assert rows_of(tenant_id) == before
 
 
 THROUGH_OWN_CHAT = {
@@ -161,14 +173,15 @@ THROUGH_OWN_CHAT = {
 
 
 @pytest.mark.parametrize("route", THROUGH_OWN_CHAT, ids=lambda route: f"{route[0]} {route[1].removeprefix('/api/v1/')}")
-def test_ones_own_chat_opens_no_foreign_session(route, charlie, named, rows_of_alice):
-    before, own = rows_of_alice(), charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
+def test_ones_own_chat_opens_no_foreign_session(route, charlie, untouched):
+    tenant_id, named = untouched
+    before, own = rows_of(tenant_id), charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
     foreign, unknown = (call(charlie, route, ids | {"chat_id": own["id"]}) for ids in (named, UNKNOWN))
     status, code, message = THROUGH_OWN_CHAT[route]
-    assert (foreign.status_code, foreign.get_json()["code"]) == (unknown.status_code, unknown.get_json()["code"])
+    assert (unknown.status_code, unknown.get_json()["code"]) == (status, code)
     assert (foreign.status_code, foreign.get_json()["code"]) == (status, code)
     assert message is None or foreign.get_json()["message"] == filled(message, named)
-    assert rows_of_alice() == before
+    assert rows_of(tenant_id) == before
 
 
 @pytest.mark.parametrize("tail", ["", "/cancel"], ids=["read", "cancel"])
@@ -179,16 +192,18 @@ def test_a_run_is_reached_through_its_own_session_only(alice, named, tail):
     assert answer.status_code == 404
 
 
-def test_a_body_may_not_name_a_foreign_chat_beside_ones_own(charlie, named, rows_of_alice):
-    before, own = rows_of_alice(), charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
+def test_a_body_may_not_name_a_foreign_chat_beside_ones_own(charlie, untouched):
+    tenant_id, named = untouched
+    before, own = rows_of(tenant_id), charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
     body = QUESTION | {"chat_id": named["chat_id"]}
     assert charlie.refused("POST", f"/chats/{own['id']}/completions", body) == (109, "no authorization")
-    assert rows_of_alice() == before
+    assert rows_of(tenant_id) == before
 
 
 def test_lists_filter_foreign_rows_out_by_every_filter(alice, charlie, named):
     own = charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
-    for query in (f"id={named['chat_id']}", "name=Alice's secret chat", "keywords=secret", f"owner_ids={alice.tenant_id}",
+    for query in (f"id={named['chat_id']}", "name=Alice's secret chat", "keywords=secret",
+                  f"owner_ids={alice.tenant_id}",
                   f"owner_ids={alice.tenant_id}&id={named['chat_id']}"):
         assert charlie.ok("GET", f"/chats?{query}") == {"chats": [], "total": 0}
     assert charlie.ok("GET", f"/chats?owner_ids={alice.tenant_id}&owner_ids={charlie.tenant_id}")["total"] == 1
@@ -204,6 +219,8 @@ def test_delete_all_stops_at_the_tenant(alice, charlie, named):
 
 def test_an_active_run_cannot_be_cancelled_by_a_stranger(alice, charlie, named):
     with connection():
-        Run.update(status="active", owner="elsewhere", lease_until=10**12).where(Run.id == named["run_id"]).execute()
-    assert charlie("POST", f"/runs/{named['run_id']}/cancel").status_code == 404
-    assert alice.ok("GET", f"/runs/{named['run_id']}")["cancel_requested"] is False
+        mine = Run.id == named["run_id"]
+        Run.update(status="active", owner="elsewhere", lease_until=10**12).where(mine).execute()
+        assert charlie("POST", f"/runs/{named['run_id']}/cancel").status_code == 404
+        assert alice.ok("GET", f"/runs/{named['run_id']}")["cancel_requested"] is False
+        Run.update(status="complete").where(mine).execute()

@@ -31,7 +31,8 @@ def test_a_name_is_optional(alice):
     assert alice.ok("POST", "/system/tokens")["name"] is None
 
 
-@pytest.mark.parametrize("name", ["x" * 256, 1, ["a"], {"a": 1}, True], ids=["long", "number", "list", "object", "bool"])
+@pytest.mark.parametrize("name", ["x" * 256, 1, ["a"], {"a": 1}, True],
+                         ids=["long", "number", "list", "object", "bool"])
 def test_a_name_that_is_no_short_text_is_refused_and_makes_no_token(alice, name):
     before = alice.ok("GET", "/system/tokens")
     assert alice.refused("POST", "/system/tokens", {"name": name})[0] == 101

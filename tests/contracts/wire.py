@@ -99,7 +99,7 @@ def later(call: Callable[[], Any]) -> "Future[Any]":
     def run() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is read
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()

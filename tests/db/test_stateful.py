@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import HealthCheck
+import pytest
+from hypothesis import HealthCheck, Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -177,11 +178,12 @@ class Conversations(RuleBasedStateMachine):
         self.known.append(session)
         return session
 
-    @rule(session=sessions, how=st.sampled_from(list(ANSWERS)), length=LENGTHS)
-    def ask(self, session: Known, how: str, length: int) -> None:
-        text = self.next_question(length)
-        self.model.play = lambda: ANSWERS[how](text[:8].strip())
-        self.take(session, text, self.put(session, text))
+    @rule(session=sessions, answers=st.lists(st.tuples(st.sampled_from(list(ANSWERS)), LENGTHS), min_size=1, max_size=3))
+    def ask(self, session: Known, answers: list[tuple[str, int]]) -> None:
+        for how, length in answers:
+            text = self.next_question(length)
+            self.model.play = lambda how=how, text=text: ANSWERS[how](text[:8].strip())
+            self.take(session, text, self.put(session, text))
 
     @rule(session=sessions, words=st.sampled_from([(), ("some ",)]), with_chunks=st.booleans())
     def ask_and_stop(self, session: Known, words: tuple[str, ...], with_chunks: bool) -> None:
@@ -328,11 +330,12 @@ class Conversations(RuleBasedStateMachine):
                     assert counted >= liked
 
 
+@pytest.mark.timeout(600)  # shrinking a failure to the sequence that is printed takes minutes
 def test_any_sequence_of_operations_keeps_every_answer_with_its_own_passages(store: Settings) -> None:
     class OnThisEngine(Conversations):
         base = store
 
     run_state_machine_as_test(OnThisEngine, settings=hypothesis_settings(
         max_examples=25, stateful_step_count=20, deadline=None, derandomize=True, print_blob=False,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
     ))

@@ -243,6 +243,19 @@ class TestRecovery:
         assert RunService.recover(SYSTEM) == 0
         assert run_rows(id) == [("t1", "active", None)]
 
+    def test_spares_a_run_that_is_renewed_while_it_looks(self, id: str) -> None:
+        begin(id, "t1", lease=-1)
+        found: list[int] = []
+        recoverer = threading.Thread(target=lambda: found.append(RunService.recover(SYSTEM)), daemon=True)
+        with connection(), transaction():
+            change("UPDATE {run} SET lease_until = {now} + 60")
+            recoverer.start()
+            time.sleep(0.3)  # it has seen the old lease and waits for the row
+        recoverer.join(10)
+        assert found == [0]
+        assert run_rows(id) == [("t1", "active", None)]
+        assert answers(id) == []
+
     def test_leaves_this_process_alone_while_it_has_a_lease(self, id: str) -> None:
         begin(id, "t1", owner=this_process())
         assert RunService.recover(SYSTEM) == 0
