@@ -11,8 +11,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from api import chats, completions, errors, runs, sessions, system, tokens
 from api.app_state import Chatkeep
-from api.body import STRING_BODY, StringBody
-from api.responses import envelope
+from api.body import CleanRequest, without_nul
 from conf.logs import set_up_logs
 from conf.settings import Settings
 from db.database import open_database
@@ -35,6 +34,7 @@ def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flas
     open_database(settings)
     migrate(settings)
     app = Flask(__name__, static_folder=None)
+    app.request_class = CleanRequest
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     models = models or ModelDirectory(settings.model)
@@ -43,7 +43,7 @@ def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flas
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint, url_prefix=settings.server.base_path + (blueprint.url_prefix or ""))
     errors.install(app)
-    app.register_error_handler(StringBody, lambda error: envelope(100, STRING_BODY, None))
+    app.url_value_preprocessor(_clean_path)
     app.before_request(_name_request)
     app.after_request(_sign_response)
     if settings.server.cors_origins:
@@ -79,6 +79,12 @@ def single_slashes(wsgi_app: Callable[..., Iterable[bytes]]) -> Callable[..., It
         return wsgi_app(environ, start_response)
 
     return call
+
+
+def _clean_path(endpoint: str | None, values: dict[str, Any] | None) -> None:
+    """An id with U+0000 is an unknown id: no database takes it, and without it it may be another's."""
+    if values:
+        values.update({name: without_nul(value) for name, value in values.items()})
 
 
 def _name_request() -> None:

@@ -1,20 +1,37 @@
 """The door: bytes become a clean JSON object or a refusal that says what is wrong with them."""
 
 import json
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from flask import current_app, request
+from flask import Request, current_app, request
+from werkzeug.datastructures import MultiDict
+from werkzeug.utils import cached_property
 
 from conf.settings import LimitSettings
 from db.jsontext import IntegerTooBig, clean
 from services.errors import InvalidArgument
 
+_FAR = 10**9  # a page beyond every list, and a number that every database takes
 MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
 STRING_BODY = "AttributeError(\"'str' object has no attribute 'get'\")"  # clients compare it
 
 
 class StringBody(Exception):
     """The body is a JSON text; RAGFlow answers it with a literal that clients compare."""
+
+
+def without_nul(text: str) -> str:
+    """A text of the URL as a database takes it: U+0000 becomes U+FFFD, so that it matches nothing."""
+    return text.replace("\x00", "\ufffd")
+
+
+class CleanRequest(Request):
+    """A request whose query any database takes."""
+
+    @cached_property
+    def args(self) -> MultiDict[str, str]:
+        return MultiDict([(key, without_nul(value)) for key, value in super().args.items(multi=True)])
 
 
 def limits() -> LimitSettings:
@@ -54,13 +71,17 @@ def _parse(raw: bytes) -> Any:
         raise InvalidArgument(MALFORMED) from None
     except ValueError:  # an integer of more digits than Python converts
         raise IntegerTooBig("an integer in the body is beyond 64 bits") from None
-    level, depth = [value], 0
+    level, depth = _containers([value]), 0
     while level:
         depth += 1
-        if depth > limits().json_depth + 1:
+        if depth > limits().json_depth:
             _too_deep()
-        level = [child for item in level if isinstance(item, dict | list) for child in _children(item)]
+        level = _containers(child for item in level for child in _children(item))
     return value
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, dict | list)]
 
 
 def _children(item: dict[str, Any] | list[Any]) -> list[Any]:
@@ -93,10 +114,10 @@ def _kind_of(value: Any) -> str:
     return "an object" if isinstance(value, dict) else _kind(value)
 
 
-def flag(body: dict[str, Any], *names: str, default: bool) -> bool:
+def flag(body: dict[str, Any], *names: str, default: bool, words: bool = False) -> bool:
     """A switch: booleans, 0 and 1, the texts true and false; absent or null is the default.
 
-    The first of `names` that is there counts. Raises InvalidArgument.
+    The first of `names` that is there counts; `words` are yes, no, on and off. Raises InvalidArgument.
     """
     name = next((name for name in names if body.get(name) is not None), None)
     if name is None:
@@ -105,9 +126,9 @@ def flag(body: dict[str, Any], *names: str, default: bool) -> bool:
     word = value.strip().lower() if isinstance(value, str) else value
     if isinstance(word, bool) or (isinstance(word, int) and word in (0, 1)):
         return bool(word)
-    if word in ("true", "1"):
+    if word in ("true", "1") or (words and word in ("yes", "on")):
         return True
-    if word in ("false", "0"):
+    if word in ("false", "0") or (words and word in ("no", "off")):
         return False
     raise InvalidArgument(f"`{name}` must be true or false, not {_shown(value)}")
 
@@ -141,7 +162,7 @@ def _positive(text: str | None, default: int) -> int:
         number = int(text or default)
     except ValueError:
         return default
-    return number if 0 < number < 10**9 else default
+    return min(number, _FAR) if number > 0 else default
 
 
 def descending() -> bool:

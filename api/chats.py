@@ -17,7 +17,7 @@ from services.dialog_service import (
     ORDER_FIELDS,
     DialogService,
 )
-from services.errors import InvalidArgument, InvalidData, NotOwned
+from services.errors import ChatkeepError, InvalidArgument, InvalidData, NotOwned
 from services.knowledge.datasets import DatasetService
 from services.models import DEFAULT, model_id
 
@@ -72,7 +72,8 @@ def list_chats() -> Response:
         name=request.args.get("name", ""), keywords=request.args.get("keywords", ""),
     )
     datasets = DialogService.datasets_of(principal(), found.rows)
-    return success({"chats": [build_chat_response(row, datasets) for row in found.rows], "total": found.total})
+    rows = [build_chat_response(row, datasets) | {"nickname": None, "tenant_avatar": None} for row in found.rows]
+    return success({"chats": rows, "total": found.total})
 
 
 @blueprint.get("/<chat_id>")
@@ -98,7 +99,11 @@ def patch(chat_id: str) -> Response:
     dialog = DialogService.get_by_id(principal(), chat_id)
     body = read_object()
     if "name" in body:
+        if body["name"] is None:
+            raise InvalidArgument("`name` must be a text, not null")
         body["name"] = _name(body["name"], "`name` cannot be empty")
+    if "llm_setting" in body and not isinstance(body["llm_setting"], dict):
+        raise InvalidData("`llm_setting` should be an object.")
     fields = _checked(body)
     for name in ("llm_setting", "prompt_config"):
         if name in fields:
@@ -129,7 +134,9 @@ def delete_many() -> Response:
         return success({"success_count": len(deleted)} if deleted else {})
     old_form = body.get("chat_id")
     if old_form:
-        if not isinstance(old_form, str) or not DialogService.delete(principal(), [old_form]):
+        if not isinstance(old_form, str):
+            raise InvalidArgument("`chat_id` must be the text of an id")
+        if not DialogService.delete(principal(), [old_form]):
             raise InvalidData(f"Failed to delete chat {old_form}")
         return success(True)
     return success({})
@@ -182,7 +189,7 @@ def _checked(body: dict[str, Any]) -> dict[str, Any]:
         fields["prompt_config"] = _prompt(body["prompt_config"])
     for name in OBJECTS:
         if name in body:
-            fields[name] = _object(name, body[name])
+            fields[name] = _object(name, body[name], InvalidArgument)
     for name, kind in NUMBERS.items():
         if name in body:
             fields[name] = _number(name, body[name], kind)
@@ -197,7 +204,9 @@ def _datasets(value: Any) -> list[str]:
         return []
     if not isinstance(value, list):
         raise InvalidData("`dataset_ids` should be a list.")
-    ids = list(dict.fromkeys(item if isinstance(item, str) else str(item) for item in value if item))
+    if any(item is not None and not isinstance(item, str) for item in value):
+        raise InvalidArgument("every item of `dataset_ids` must be the text of an id")
+    ids = list(dict.fromkeys(item for item in value if item))
     DatasetService.check(principal(), ids)
     return ids
 
@@ -236,9 +245,11 @@ def _prompt(value: Any) -> dict[str, Any]:
     parameters = prompt.get("parameters")
     if parameters is None:
         return {key: item for key, item in prompt.items() if key != "parameters"}
-    if not isinstance(parameters, list) or any(not isinstance(item, dict) or "key" not in item for item in parameters):
-        raise InvalidArgument("`parameters` must be a list of objects with a `key`")
-    keys = [str(item["key"]) for item in parameters]
+    if not isinstance(parameters, list) or not all(
+        isinstance(item, dict) and isinstance(item.get("key"), str) for item in parameters
+    ):
+        raise InvalidArgument("`parameters` must be a list of objects, each with a text as `key`")
+    keys = [item["key"] for item in parameters]
     repeated = next((key for key in keys if keys.count(key) > 1), None)
     if repeated is not None:
         raise InvalidData(f"`parameters` contains duplicate key: {repeated}")
@@ -256,9 +267,9 @@ def _parameters(prompt: dict[str, Any], dataset_ids: list[str]) -> list[dict[str
     return given if any(item["key"] == "date" for item in given) else [*given, date]
 
 
-def _object(name: str, value: Any) -> dict[str, Any]:
+def _object(name: str, value: Any, refusal: type[ChatkeepError] = InvalidData) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidData(f"`{name}` should be an object.")
+        raise refusal(f"`{name}` should be an object.")
     return value
 
 

@@ -18,6 +18,7 @@ from services.dialog_service import DialogService
 from services.errors import InvalidArgument, InvalidData, NotFound, TooLarge
 from services.events import FinishReason
 from services.rag.chat_models import ChatModel
+from services.rag.prompts import SAMPLING
 
 blueprint = Blueprint("completions", __name__, url_prefix="/api/v1")
 blueprint.before_request(authenticate)
@@ -50,15 +51,16 @@ def complete_in_chat(chat_id: str) -> Response:
 
 def _complete(path_chat_id: str) -> Response:
     body = read_object(limits().upload_bytes)
+    length = max(len(request.get_data()), request.content_length or 0)
     chat_id = text_field(body, "chat_id") or path_chat_id
     session_id = text_field(body, "session_id") or text_field(body, "conversation_id")
     g.named = {"session_id": session_id, "id": None}
-    pass_all = flag(body, "pass_all_history_messages", "pass_all_history", default=False)
-    if not pass_all and (request.content_length or 0) > limits().body_bytes:
+    pass_all = flag(body, "pass_all_history_messages", "pass_all_history", default=False, words=True)
+    if not pass_all and length > limits().body_bytes:
         raise TooLarge(f"the body is larger than {limits().body_bytes} bytes")
     messages = _messages(body)
     streams = flag(body, "stream", default=True)
-    stores = flag(body, "store_history_messages", "store_history", default=True)
+    stores = flag(body, "store_history_messages", "store_history", default=True, words=True)
     legacy = flag(body, "legacy", default=False)
     if not stores and not pass_all:
         raise InvalidData("`pass_all_history_messages` must be true when `store_history_messages` is false.")
@@ -70,7 +72,7 @@ def _complete(path_chat_id: str) -> Response:
     ask = Ask(
         question=messages[-1], dialog=dialog, session_id=session_id, model=_model(body, dialog),
         history=messages[:-1] if pass_all or dialog is None else None,
-        options={key: value for key, value in body.items() if key not in REQUEST_KEYS},
+        options=_options(body),
         on_conflict=_policy(body), idempotency_key=_idempotency_key(),
     )
     if dialog is None or not stores:
@@ -169,9 +171,20 @@ def _model(body: dict[str, Any], dialog: Dialog | None) -> ChatModel:
     return model
 
 
+def _options(body: dict[str, Any]) -> dict[str, Any]:
+    """What the pipeline gets beside the question. Raises InvalidArgument for a sampling value that is no number."""
+    for name in SAMPLING:
+        value = body.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InvalidArgument(f"`{name}` must be a number, not {dumps(value).decode()[:80]}")
+    return {key: value for key, value in body.items() if key not in REQUEST_KEYS}
+
+
 def _policy(body: dict[str, Any]) -> OnConflict:
-    word = body.get("on_conflict") or OnConflict.QUEUE
-    if word not in list(OnConflict):
+    word = body.get("on_conflict")
+    if word in (None, ""):
+        return OnConflict.QUEUE
+    if not isinstance(word, str) or word not in list(OnConflict):
         raise InvalidArgument(f"`on_conflict` must be queue, reject or interrupt, not {dumps(word).decode()[:80]}")
     return OnConflict(word)
 

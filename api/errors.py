@@ -12,6 +12,7 @@ from peewee import InterfaceError, OperationalError
 from playhouse.pool import MaxConnectionsExceeded
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
+from api.body import STRING_BODY, StringBody
 from api.responses import envelope
 from db.document import DocumentConflict, DocumentMissing, DocumentTooNew
 from db.jsontext import IntegerTooBig
@@ -51,6 +52,7 @@ def install(app: Flask) -> None:
         app.register_error_handler(error, on_domain_error)
     for trouble in (OperationalError, InterfaceError, MaxConnectionsExceeded):
         app.register_error_handler(trouble, on_database_trouble)
+    app.register_error_handler(StringBody, lambda error: refuse(100, 400, STRING_BODY))
     app.register_error_handler(HTTPException, on_http_error)
     app.register_error_handler(Exception, on_bug)
 
@@ -68,7 +70,8 @@ def refuse(code: int, status: int, message: str, fields: dict[str, Any] | None =
     retry_after = fields.pop("retry_after", None)
     data: Any = False if code == 109 else fields or None
     if request.endpoint in _completion_endpoints() and code not in (401, 404):
-        data = {"answer": f"**ERROR**: {message}", "reference": []} | g.get("named", {}) | fields
+        named = g.get("named", {"session_id": None, "id": None})
+        data = {"answer": f"**ERROR**: {message}", "reference": []} | named | fields
     if _is_ours():
         code = status
         data = fields or None

@@ -20,7 +20,7 @@ class RagflowFrames:
         self.names = names(reading, chat_id)
         self.reading = reading
         self.legacy = legacy
-        self.turn = Turn()
+        self.turn = Turn(created_at=reading.answered_at)
 
     def __call__(self, event: Event) -> Iterator[dict[str, Any]]:
         frame = structure_answer(self.turn, event, self.reading.turn_id, self.reading.session_id)
@@ -43,7 +43,7 @@ class RagflowFrames:
 
 def plain(reading: Reading, chat_id: str) -> tuple[Frame, dict[str, Any]]:
     """Read a run to its end: the last frame, and the data of a reply that doesn't stream."""
-    turn = Turn()
+    turn = Turn(created_at=reading.answered_at)
     last: Frame | None = None
     for numbered in reading.follow():
         if numbered is not None:

@@ -81,7 +81,9 @@ def update(session_id: str) -> Response:
     unknown = sorted(set(body) - READ_ONLY - {"name"})
     if unknown:
         raise InvalidArgument(f"a session has no field `{unknown[0]}` that can be changed; `name` can")
-    fields = {"name": _name(body["name"]), "name_source": "user"} if body.get("name") is not None else {}
+    fields = {}
+    if "name" in body:
+        fields = {"name": None if body["name"] is None else _name(body["name"]), "name_source": "user"}
     return success(_shown(ConversationService.update_by_id(principal(), session_id, fields)))
 
 

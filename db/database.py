@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import stamina
 from peewee import DatabaseProxy, OperationalError
 from playhouse.pool import PooledPostgresqlDatabase, PooledSqliteDatabase
 
@@ -54,6 +55,12 @@ class SqlitePool(PooledSqliteDatabase):
     schema: str | None = None
     limits: DocumentSettings
     rendered: dict[str, str]
+
+    def _set_pragmas(self, conn: Any) -> None:
+        """SQLite doesn't wait for the lock that a change to WAL needs: many first starts at once collide."""
+        for attempt in stamina.retry_context(on=sqlite3.OperationalError, attempts=40, timeout=20, wait_max=0.2):
+            with attempt:
+                super()._set_pragmas(conn)  # type: ignore[misc]
 
 
 class PostgresPool(PooledPostgresqlDatabase):

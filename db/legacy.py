@@ -115,7 +115,7 @@ def adopt(groups: list[LegacyTurn]) -> list[LegacyTurn]:
     for group in groups:
         is_turn = group.slot is not None
         given = group.id
-        turn_id = given if given and given not in turn_ids else new_id()
+        turn_id = given if given and _is_new(given, turn_ids) else new_id()
         turn_ids.add(turn_id)
         for entry in group.entries:
             seq += 1

@@ -6,6 +6,7 @@ already isn't asked twice: its caller joins the run, or gets its stored ending a
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -61,6 +62,7 @@ class Reading:
     turn_id: str
     live: LiveRun | None = None
     stored: tuple[Event, ...] = ()
+    answered_at: float = 0.0  # the answer's `created_at`
 
     def follow(self, after: int = 0, silence: float = 15.0) -> Iterator[Numbered | None]:
         """Events behind number `after`; None for each `silence` seconds without one."""
@@ -100,7 +102,7 @@ class Completions:
                 raise InvalidData(f"message id {start.turn_id!r} is used by another message already") from None
             return known
         live = self.workers.launch(start, lambda: self._question(principal, ask, start))
-        return Reading(start.id, ask.session_id, start.turn_id, live)
+        return _reading(ask.session_id, live)
 
     def _start(self, principal: Principal, ask: Ask) -> Start:
         question = {"id": new_id(), "created_at": time.time()} | ask.question
@@ -153,8 +155,9 @@ class Completions:
             self.workers.wait_for_end(min(left, _POLL))
 
     def _interrupt(self, principal: Principal, session_id: str) -> None:
-        for run in RunService.list(principal, session_id, ["active", "queued"]):
-            self.cancel(principal, run)
+        for run in RunService.list(principal, session_id, ["active"]):
+            with suppress(Busy):  # it ended by itself meanwhile
+                self.cancel(principal, run)
 
     def cancel(self, principal: Principal, run: Run) -> None:
         """Stop a run; its partial answer is stored. Raises Busy where it has ended."""
@@ -172,6 +175,8 @@ class Completions:
         question = stored_input(run) if run and run.status == "queued" else self._stored(ask, principal, turn_id)
         if question is None:
             return None
+        if run is None:  # its transaction may have ended between the two looks
+            run = RunService.find_known(principal, session_id, turn_id, None)
         if text_of(question["content"]) != text_of(ask.question["content"]):
             raise InvalidData(f"message id {turn_id!r} is stored with other content; a new question needs a new id")
         return self.attach(principal, session_id, turn_id, run, ask.document)
@@ -195,26 +200,30 @@ class Completions:
         while run is not None and run.status in ("active", "queued"):
             live = self.workers.find(run.id)
             if live is not None:
-                return Reading(run.id, session_id, turn_id, live)
+                return _reading(session_id, live)
             if time.monotonic() > deadline:
                 raise Busy("this question is being answered by another process", retry_after=1)
             self.workers.wait_for_end(_POLL)
             run = RunService.find_known(principal, session_id, turn_id, None)
-        ending = self._ending(principal, session_id, turn_id, document)
-        return Reading(run_id, session_id, turn_id, stored=tuple(ending))
+        answered_at, ending = self._ending(principal, session_id, turn_id, document)
+        return Reading(run_id, session_id, turn_id, stored=tuple(ending), answered_at=answered_at)
 
     def _ending(
         self, principal: Principal, session_id: str, turn_id: str, document: PagedDocument
-    ) -> list[Event]:
+    ) -> tuple[float, list[Event]]:
         with connection():
             whole = document.load_turn(principal.tenant_id, session_id, turn_id)
         if not whole.entries:
             raise Busy("the waiting question was withdrawn", retry_after=1)
         answer = next((entry for entry in reversed(whole.entries) if entry["role"] == "assistant"), None)
         if answer is None:
-            return [End(FinishReason.ERROR, error_code=ErrorCode.INTERNAL_ERROR,
-                        error_message="This question has no stored answer; ask again under a new id.")]
-        return replay(answer, whole.slots[0] if whole.slots else None)
+            return 0.0, [End(FinishReason.ERROR, error_code=ErrorCode.INTERNAL_ERROR,
+                             error_message="This question has no stored answer; ask again under a new id.")]
+        return answer.get("created_at") or 0.0, replay(answer, whole.slots[0] if whole.slots else None)
+
+
+def _reading(session_id: str | None, live: LiveRun) -> Reading:
+    return Reading(live.start.id, session_id, live.start.turn_id, live, answered_at=live.turn.created_at)
 
 
 def _given_history(history: list[dict[str, Any]]) -> Given:
@@ -231,6 +240,6 @@ def _given_history(history: list[dict[str, Any]]) -> Given:
             turns.append(([message | {"id": turn_id, "created_at": time.time()}], given_slot(turn_id)))
         elif message["role"] == "assistant" and turns:
             turns[-1][0].append(given_answer(message, turns[-1][1]["message_id"]))
-        elif message["role"] == "assistant" and not opening:
+        elif message["role"] == "assistant":
             opening.append(given_answer(message, None))
     return Given(opening, turns)

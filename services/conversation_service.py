@@ -10,7 +10,7 @@ from db.document import CONVERSATIONS, DocumentText, Loaded, PagedDocument
 from db.ids import channel_session_id, legacy_channel_session_id
 from db.models import Conversation, Dialog, DocumentRow, touched
 from services.dialog_service import ordered
-from services.errors import InvalidArgument, NotFound
+from services.errors import InvalidArgument, InvalidData, NotFound
 from services.principal import Principal, owned_by
 from services.runs import RunService
 
@@ -153,10 +153,16 @@ class ConversationService:
 
     @classmethod
     def delete_turn(cls, principal: Principal, session_id: str, turn_id: str) -> bool:
-        """Remove a turn and its slot; False for an unknown id. Raises Busy while it is being answered."""
+        """Remove a turn and its slot; False for an unknown id.
+
+        Raises Busy while it is being answered, InvalidData where the question has no answer.
+        """
         with connection(), transaction():
-            cls.document.lock(principal.tenant_id, session_id)
+            cls.document.ensure_adopted(principal.tenant_id, session_id)
             RunService.refuse_if_active(session_id, turn_id)
+            turn = cls.document.load_turn(principal.tenant_id, session_id, turn_id)
+            if turn.entries and not any(entry["role"] == "assistant" for entry in turn.entries):
+                raise InvalidData(f"message {turn_id} has no answer; a question goes together with its answer")
             return cls.document.delete_turn(principal.tenant_id, session_id, turn_id)
 
     @classmethod

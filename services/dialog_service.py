@@ -46,12 +46,12 @@ class DialogService:
         columns["name"] = columns["name"].strip()
         with connection():
             try:
-                dialog: Dialog = Dialog.create(
+                made = Dialog.create(
                     **columns, tenant_id=principal.tenant_id, name_key=name_key(columns["name"])
                 )
             except IntegrityError as error:
                 raise InvalidData("duplicated chat name in creating chat") from error
-        return dialog
+        return cls.get_by_id(principal, made.id)
 
     @classmethod
     def get_by_id(cls, principal: Principal, dialog_id: str) -> Dialog:

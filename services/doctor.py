@@ -6,6 +6,7 @@ Sessions are read in keyset batches, each its own short read, so that no snapsho
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from db.database import connection, fetch
@@ -110,7 +111,7 @@ def _order(loaded: Loaded) -> Iterator[tuple[str, str]]:
     seqs = [entry.get("seq") for entry in loaded.entries]
     if any(not isinstance(seq, int) for seq in seqs):
         yield "seq", "an entry has no seq"
-    elif any(later <= earlier for earlier, later in zip(seqs, seqs[1:], strict=False)):  # type: ignore[operator]
+    elif any(later <= earlier for earlier, later in pairwise(seqs)):  # type: ignore[operator]
         yield "seq", "seq does not rise from entry to entry"
     uids = [entry.get("uid") for entry in loaded.entries]
     if len(set(uids)) != len(uids) or None in uids:
@@ -140,13 +141,13 @@ def _counters(row: DocumentRow, loaded: Loaded, pages: Sequence[Any]) -> Iterato
 
 
 def _index(loaded: Loaded, index: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    wanted = [(entry.get("seq"), entry.get("uid"), entry.get("id"), entry["role"]) for entry in loaded.entries]
+    wanted = [(entry.get("seq"), entry.get("uid"), entry.get("id"), entry["role"][:32]) for entry in loaded.entries]
     if wanted != [tuple(row) for row in index]:
         yield "message_index", f"the index has {len(index)} rows that do not match {len(wanted)} entries"
 
 
 def _pages(row: DocumentRow, pages: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    for earlier, later in zip(pages, pages[1:], strict=False):
+    for earlier, later in pairwise(pages):
         if later.first_seq <= earlier.last_seq:
             yield "pages", f"page {later.first_seq} begins before page {earlier.first_seq} ends"
     if sum(page.page_bytes for page in pages) + row.open_bytes != row.document_bytes:

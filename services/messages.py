@@ -3,6 +3,7 @@
 Pure functions. Stored order is arrival order; another protocol's layout is made when it is read.
 """
 
+import itertools
 import re
 from typing import Any
 
@@ -65,7 +66,7 @@ def for_model(entries: list[Entry]) -> list[Entry]:
     messages: list[Entry] = []
     for entry in (entry for turn in turns for entry in turn):
         message = _message(entry)
-        if messages and messages[-1]["role"] == message["role"] == "user":
+        if messages and _joins(messages[-1], message):
             messages[-1] = messages[-1] | {"content": f"{messages[-1]['content']}\n\n{message['content']}"}
         else:
             messages.append(message)
@@ -107,16 +108,27 @@ def _message(entry: Entry) -> Entry:
     return {"role": entry["role"], "content": text} | kept
 
 
+def _joins(earlier: Entry, later: Entry) -> bool:
+    """Two messages in a row of one role are one, so that roles alternate; tool calls keep theirs apart."""
+    roles = (earlier["role"], later["role"])
+    return roles in (("user", "user"), ("assistant", "assistant")) and not (
+        earlier.get("tool_calls") or later.get("tool_calls")
+    )
+
+
 def _with_tool_answers(messages: list[Entry]) -> list[Entry]:
-    answered = {message.get("tool_call_id") for message in messages if message["role"] == "tool"}
-    called = {call["id"] for message in messages for call in message.get("tool_calls", ())}
+    """Each tool call followed by its answer, in the calls' order; answers without their call are left out."""
     paired: list[Entry] = []
-    for message in messages:
-        if message["role"] == "tool" and message.get("tool_call_id") not in called:
+    for place, message in enumerate(messages):
+        if message["role"] == "tool":
             continue
         paired.append(message)
+        behind = itertools.takewhile(lambda later: later["role"] == "tool", messages[place + 1 :])
+        answers: dict[str, Entry] = {}
+        for answer in behind:
+            answers.setdefault(str(answer.get("tool_call_id")), answer)
         paired.extend(
-            {"role": "tool", "tool_call_id": call["id"], "content": _INTERRUPTED_TOOL}
-            for call in message.get("tool_calls", ()) if call["id"] not in answered
+            answers.get(call["id"], {"role": "tool", "tool_call_id": call["id"], "content": _INTERRUPTED_TOOL})
+            for call in message.get("tool_calls", ())
         )
     return paired

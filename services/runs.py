@@ -88,7 +88,7 @@ def this_process() -> str:
 
 def is_dead_neighbour(owner: str) -> bool:
     """Whether `owner` is a process of this host that no longer lives."""
-    host, pid, started = (["", "", ""] + owner.rsplit(":", 2))[-3:]
+    host, pid, started = ["", "", "", *owner.rsplit(":", 2)][-3:]
     if host != socket.gethostname() or not pid.isdecimal():
         return False
     try:

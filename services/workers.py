@@ -37,6 +37,7 @@ from services.structure_answer import Turn, structure_answer
 log = structlog.get_logger()
 
 DATABASE_TROUBLE = (OperationalError, InterfaceError, MaxConnectionsExceeded)
+_STORING = 20  # seconds that a shutdown waits for an answer that is being stored
 NOT_STORED = "The answer could not be stored."
 
 
@@ -141,8 +142,12 @@ class Workers:
     def close(self) -> None:
         """Store what is running as interrupted, and stop."""
         self.draining = True
-        for run in self._running():
+        running = self._running()
+        for run in running:
             self._end(run, End(FinishReason.INTERRUPTED), Outcome.SHUTDOWN)
+        deadline = time.monotonic() + _STORING
+        while any(run.ended_at is None for run in running) and time.monotonic() < deadline:
+            self.wait_for_end(0.05)  # its own worker is storing it just now
         self._stopped.set()
         if self._keeper.is_alive():
             self._keeper.join(5)

@@ -170,14 +170,15 @@ TABLES = (
 SPELLING = {
     "sqlite": {
         "json": "text", "sealed": "text", "is_array_of": "json_type", "float": "double precision",
-        "bool": "integer", "each_json": "CASE WHEN e.type IN ('object', 'array') THEN e.value ELSE json_quote(e.value) END",
+        "bool": "integer", "date": "text", "bytewise": "", "options": "",
+        "each_json": "CASE WHEN e.type IN ('object', 'array') THEN e.value ELSE json_quote(e.value) END",
         # the full-text index names rows by number, and VACUUM may renumber an implicit one
-        "chunk_key": "number integer PRIMARY KEY, id varchar(32) NOT NULL UNIQUE", "date": "text", "bytewise": "", "options": "",
+        "chunk_key": "number integer PRIMARY KEY, id varchar(32) NOT NULL UNIQUE",
     },
     "postgres": {
         "json": "jsonb", "sealed": "json", "is_array_of": "jsonb_typeof", "float": "double precision",
-        "bool": "boolean",
-        "chunk_key": "id varchar(32) PRIMARY KEY", "date": "timestamp", "bytewise": ' COLLATE "C"',
+        "bool": "boolean", "date": "timestamp", "bytewise": ' COLLATE "C"',
+        "chunk_key": "id varchar(32) PRIMARY KEY",
         "options": " WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, "
                    "toast.autovacuum_vacuum_scale_factor = 0.02)",
     },

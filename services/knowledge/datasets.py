@@ -62,7 +62,7 @@ class DatasetService:
     def delete(cls, principal: Principal, dataset_id: str) -> None:
         """Erase a dataset with its documents. Raises NotFound. Chats that name it stay."""
         with connection(), transaction():
-            deleted = Dataset.delete().where(
+            deleted = Dataset.delete().where(  # type: ignore[misc]
                 owned_by(principal, Dataset), Dataset.id == clean_text(dataset_id)
             ).execute()
         if not deleted:
@@ -186,7 +186,7 @@ def _store(
     )
     chunks_before = document.chunk_count
     if before is not None:
-        DatasetChunk.delete().where(
+        DatasetChunk.delete().where(  # type: ignore[misc]
             owned_by(principal, DatasetChunk), DatasetChunk.document_id == document.id
         ).execute()
     DatasetDocument.update(source | touched() | {"chunk_count": len(passages)}).where(

@@ -46,7 +46,7 @@ def reported_failure(text: str) -> ModelFailure | None:
     """The failure that a JSON text with an `error` tells of; None for any other text."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return _reported(text) if isinstance(value, dict) and value.get("error") else None
 
@@ -151,7 +151,7 @@ def _decoded_leniently(payload: bytes) -> Any:
     """The standard library reads what orjson refuses: half a surrogate pair, whose other half comes next."""
     try:
         return json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _unreadable(payload) from None
 
 

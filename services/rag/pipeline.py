@@ -67,7 +67,7 @@ class DialogAnswerer:
             self.principal.tenant_id, self._datasets, self.dialog.top_k, self.dialog.similarity_threshold,
             _ids(question.options.get("doc_ids")),
         )
-        return retriever.retrieve(question.text, self.dialog.top_n)
+        return retriever.retrieve(question.text, self.dialog.top_n if self.dialog.top_n > 0 else DEFAULT_TOP_N)
 
     def _quotes(self, options: Mapping[str, Any]) -> bool:
         return self._prompt.get("quote") is not False and not _is_off(options.get("quote"))
@@ -91,13 +91,12 @@ class DialogAnswerer:
         return [{"role": "system", "content": content}] if content else []
 
     def _parameters(self, options: Mapping[str, Any]) -> dict[str, float]:
-        """The chat's sampling parameters with the request's over them."""
+        """The chat's sampling parameters with the request's over them; a chat may hold what is no number."""
         setting: Mapping[str, Any] = (self.dialog.llm_setting or {}) if self.dialog else {}
-        given = {key: value for key, value in {**setting, **options}.items() if key in SAMPLING and value is not None}
-        for key, value in given.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InvalidArgument(f"`{key}` must be a number, not {str(value)[:80]!r}")
-        return given
+        return {key: value for key, value in {**setting, **options}.items() if key in SAMPLING and _is_number(value)}
+
+
+DEFAULT_TOP_N = 6
 
 
 def _with_citations(events: Iterator[Event], chunks: list[dict[str, Any]]) -> Iterator[Event]:
@@ -115,6 +114,10 @@ def _with_citations(events: Iterator[Event], chunks: list[dict[str, Any]]) -> It
         cited = parse_ids("".join(parts), len(chunks))
         yield Citations(cited, narrow(doc_aggs(chunks), chunks, cited))
     yield end
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _ids(value: Any) -> list[str] | None:

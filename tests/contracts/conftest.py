@@ -1,4 +1,4 @@
-"""For every contract test: the server is closed when its runs have ended, as the test left them."""
+"""For tests that leave streams unread: the server is closed when its runs have ended."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from db.database import connection, fetch
 from tests.contracts.wire import ticks
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def settled(app: Flask) -> Iterator[None]:
     """Ends after the test's gates were opened and before the database is closed under a worker."""
     yield

@@ -14,11 +14,13 @@ from services.principal import Principal
 from tests.contracts.shared_server import acme, alice, app, charlie, models, overrides  # noqa: F401
 
 ICON = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAA"
-KEYS = set(
-    "create_date create_time dataset_ids description do_refer icon id kb_names language llm_id llm_setting "
-    "meta_data_filter name prompt_config prompt_type rerank_id similarity_threshold status tenant_id tenant_llm_id "
-    "tenant_rerank_id top_k top_n update_date update_time vector_similarity_weight".split()  # noqa: SIM905
-)
+KEYS = {
+    "create_date", "create_time", "dataset_ids", "description", "do_refer", "icon", "id", "kb_names",
+    "language", "llm_id", "llm_setting", "meta_data_filter", "name", "prompt_config", "prompt_type", "rerank_id",
+    "similarity_threshold",
+    "status", "tenant_id", "tenant_llm_id", "tenant_rerank_id", "top_k", "top_n", "update_date", "update_time",
+    "vector_similarity_weight",
+}
 LISTED_KEYS = KEYS - {"create_date", "update_date", "meta_data_filter", "tenant_llm_id", "tenant_rerank_id"} | {
     "nickname", "tenant_avatar",
 }

@@ -31,6 +31,8 @@ from tests.contracts.wire import (
 )
 from tests.fakes import Gate, ScriptedModel, ScriptedModels, chunk, fails, says
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 USER = {"role": "user", "content": "hello"}
 PASS_ALL = "`pass_all_history_messages` must be true when `store_history_messages` is false."
 NO_CHAT_ID = "`chat_id` is required when `session_id` is provided."
@@ -91,11 +93,13 @@ def refused(person: Person, where: str, request: Any, **more: Any) -> tuple[int,
     ([USER, {"role": "assistant", "content": "a"}], "The last message must be from user."),
 ])
 def test_refuses_messages_that_ask_nothing(
-    alice: Person, chat: Any, streams: bool, messages: Any, text: str
+    alice: Person, chat: Any, messages: Any, text: str
 ) -> None:
-    request = {"messages": messages, "stream": streams} if messages is not None else {"stream": streams}
-    assert refused(alice, path(chat), request) == (101, text)
-    assert refused(alice, "/chat/completions", request | {"chat_id": chat["id"]}) == (101, text)
+    request = {"messages": messages} if messages is not None else {}
+    for streams in (True, False):
+        request["stream"] = streams
+        assert refused(alice, path(chat), request) == (101, text)
+        assert refused(alice, "/chat/completions", request | {"chat_id": chat["id"]}) == (101, text)
     assert sessions(alice, chat) == []
 
 
@@ -653,12 +657,12 @@ def test_a_question_sent_again_while_it_is_answered_joins_its_run(
 def test_of_many_at_once_with_one_id_all_get_the_one_answer(
     alice: Person, chat: Any, session: Any, model: ScriptedModel
 ) -> None:
-    request = body("hello", session, id="m1") | {"stream": False}
     people = [twin(alice) for _ in range(8)]
-    answers = at_once(*(lambda who=who: who("POST", path(chat), request).get_json() for who in people))  # type: ignore[misc]
-    assert {answer["code"] for answer in answers} == {0}
-    assert len({answer["data"]["run_id"] for answer in answers}) == 1
-    assert (len(model.requests), len(read(alice, session)["messages"])) == (1, 3)
+    for n in range(1, 16):
+        request = body("hello", session, id=f"m{n}") | {"stream": False}
+        answers = at_once(*(lambda who=who: who.ok("POST", path(chat), request) for who in people))  # type: ignore[misc]  # noqa: B023
+        assert len({answer["run_id"] for answer in answers}) == 1
+        assert (len(model.requests), len(read(alice, session)["messages"])) == (n, 1 + 2 * n)
 
 
 def test_an_idempotency_key_stands_for_the_question(
@@ -770,12 +774,13 @@ def test_an_opening_line_of_the_client_is_kept_where_there_is_no_prologue(alice:
 
 
 def test_system_messages_are_for_the_model_only(
-    alice: Person, chat: Any, session: Any, streams: bool
+    alice: Person, chat: Any, session: Any, model: ScriptedModel
 ) -> None:
     system = {"role": "system", "content": "Speak like a pirate."}
     with_history(alice, chat, [system, *said("u1", "a1", "hello")], session)
     assert "system" not in {role for role, _ in spoken(alice, session)}
     assert "pirate" not in json.dumps(read(alice, session))
+    assert "pirate" in seen(model)[0][1] and seen(model)[0][0] == "system"
 
 
 def test_two_questions_of_one_id_in_a_request_are_refused(
@@ -860,9 +865,9 @@ def test_in_a_quiet_session_every_policy_just_answers(
 
 @pytest.mark.parametrize("policy", ["wait", "QUEUE", 1, ["queue"], {}])
 def test_an_unknown_policy_is_an_argument_error(
-    alice: Person, chat: Any, session: Any, streams: bool, policy: Any
+    alice: Person, chat: Any, session: Any, policy: Any
 ) -> None:
-    code, text = refused(alice, path(chat), body("next") | {"on_conflict": policy, "stream": streams})
+    code, text = refused(alice, path(chat), body("next") | {"on_conflict": policy})
     assert code == 101 and "on_conflict" in text
     assert len(sessions(alice, chat)) == 1
 
@@ -946,9 +951,10 @@ def test_a_clients_message_id_is_the_turns_id(alice: Person, chat: Any, session:
 ], ids=["long id", "number as id", "long user", "number as user", "number as session", "list as chat", "long key",
         "large extras", "big integer", "long message", "long message in bytes", "parts", "role"])
 def test_what_breaks_a_limit_is_an_argument_error_and_nothing_is_written(
-    alice: Person, chat: Any, streams: bool, request_body: Any, headers: dict[str, str]
+    alice: Person, chat: Any, request_body: Any, headers: dict[str, str]
 ) -> None:
-    assert refused(alice, path(chat), request_body | {"stream": streams}, headers=headers)[0] == 101
+    for streams in (True, False):
+        assert refused(alice, path(chat), request_body | {"stream": streams}, headers=headers)[0] == 101
     assert sessions(alice, chat) == []
 
 

@@ -41,6 +41,8 @@ from tests.contracts.wire import (
 )
 from tests.fakes import Gate, ScriptedModel, fails, says
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 
 def entry(role: str, content: Any, id: str, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, "id": id} | more

@@ -10,6 +10,8 @@ from tests.conftest import Person
 from tests.contracts.wire import ask, body, later, path, read, runs, spoken, stream, twin, until
 from tests.fakes import Gate, ScriptedModel, fails
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 
 @pytest.fixture
 def gate(model: ScriptedModel) -> Iterator[Gate]:

@@ -30,6 +30,8 @@ from tests.contracts.wire import (
 )
 from tests.fakes import Gate, ScriptedModel, says
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 
 class Silent(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: Any) -> None: ...

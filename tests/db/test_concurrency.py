@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -29,7 +30,8 @@ def write(thread):
         question = {'role': 'user', 'content': name, 'id': name, 'uid': name}
         answer = {'role': 'assistant', 'content': 'a' * 200, 'id': name}
         with connection():
-            at = CONVERSATIONS.append('acme', id, [question, answer], [{'message_id': name, 'chunks': [], 'doc_aggs': []}])
+            slot = {'message_id': name, 'chunks': [], 'doc_aggs': []}
+            at = CONVERSATIONS.append('acme', id, [question, answer], [slot])
         print(at.first_seq, name)
 threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
 go()
@@ -67,80 +69,58 @@ def assert_whole(whole: Loaded) -> None:
     assert len(whole.entries) == 1 + 2 * len(whole.slots)
 
 
-class Crowd:
-    """Threads that begin together; `results` holds what each returned, `errors` what any raised."""
+def crowd(work: Callable[[int], Any], count: int) -> list[Any]:
+    """What `count` threads that begin together return; raises what any of them raised."""
+    barrier = threading.Barrier(count)
 
-    def __init__(self) -> None:
-        self.results: list[Any] = []
-        self.errors: list[BaseException] = []
+    def one(number: int) -> Any:
+        barrier.wait(30)
+        return work(number)
 
-    def run(self, work: Callable[[int], Any], count: int) -> None:
-        barrier = threading.Barrier(count)
-
-        def one(number: int) -> None:
-            try:
-                barrier.wait()
-                self.results.append(work(number))
-            except BaseException as error:
-                self.errors.append(error)
-
-        threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(40)
-        assert not any(thread.is_alive() for thread in threads), "a thread hangs"
-        assert self.errors == []
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count), timeout=40))
 
 
 class Readers:
     """Two threads that load whole documents until the block ends; every read is checked."""
 
     def __init__(self, document: PagedDocument, id: str) -> None:
-        self.document, self.id = document, id
+        self.id = id
         self.reads: list[int] = []
-        self.errors: list[BaseException] = []
         self._done = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._read, args=(how,), daemon=True)
-            for how in (document.load, lambda *names: document.load_text(*names).parsed())
-        ]
+        self._pool = ThreadPoolExecutor(2)
+        self._ways = (document.load, lambda *names: document.load_text(*names).parsed())
 
     def _read(self, how: Callable[[str, str], Loaded]) -> None:
-        try:
-            while not self._done.is_set():
-                with connection():
-                    whole = how(TENANT, self.id)
-                assert_whole(whole)
-                self.reads.append(len(whole.entries))
-        except BaseException as error:
-            self.errors.append(error)
+        while not self._done.is_set():
+            with connection():
+                whole = how(TENANT, self.id)
+            assert_whole(whole)
+            self.reads.append(len(whole.entries))
 
     def __enter__(self) -> "Readers":
-        for thread in self._threads:
-            thread.start()
+        self._following = [self._pool.submit(self._read, how) for how in self._ways]
         return self
 
     def __exit__(self, *failure: object) -> None:
         self._done.set()
-        for thread in self._threads:
-            thread.join(20)
-        assert self.errors == []
+        self._pool.shutdown()
+        for reader in self._following:
+            reader.result()
 
 
 @both_tables
 def test_64_threads_lose_nothing_and_no_read_is_torn(store, document: PagedDocument) -> None:
     id = new(document)
-    crowd = Crowd()
     with Readers(document, id) as readers:
-        crowd.run(lambda number: [(say(document, id, f"{number}-{n}"), f"{number}-{n}") for n in range(5)], 64)
+        told = crowd(lambda number: [(say(document, id, f"{number}-{n}"), f"{number}-{n}") for n in range(5)], 64)
     assert len(set(readers.reads)) > 5, "the readers read while it grew"
     with connection():
         whole = document.load(TENANT, id)
         assert_whole(whole)
         assert_sound(id, document, limit=1500)
         assert counters(id, document)["page_count"] > 20
-    landed = sorted(each for several in crowd.results for each in several)
+    landed = sorted(each for several in told for each in several)
     assert landed == [(entry["seq"], entry["id"]) for entry in whole.entries if entry["role"] == "user"]
     assert len(landed) == 320
 
@@ -169,7 +149,7 @@ def legacy(store) -> Iterator[str]:
 
 
 def test_first_writers_of_a_legacy_row_mend_it_once(legacy: str) -> None:
-    Crowd().run(lambda number: say(CONVERSATIONS, legacy, f"new-{number}"), 16)
+    crowd(lambda number: say(CONVERSATIONS, legacy, f"new-{number}"), 16)
     whole = CONVERSATIONS.load(TENANT, legacy)
     assert [entry["seq"] for entry in whole.entries] == list(range(1, 73))
     assert sorted(entry["content"] for entry in whole.entries[40::2]) == sorted(f"new-{n}" for n in range(16))
@@ -193,7 +173,7 @@ def test_appends_beside_deletes_edits_and_rewinds_keep_the_counters_right(store)
                 if number == 0 and n % 4 == 3:
                     CONVERSATIONS.rewind(TENANT, id, 10**6)
 
-    Crowd().run(work, 7)
+    crowd(work, 7)
     with connection():
         whole = CONVERSATIONS.load(TENANT, id)
         assert_sound(id)
@@ -212,7 +192,7 @@ def test_rewinds_beside_appends_never_give_a_seq_twice(store) -> None:
                 with connection():
                     CONVERSATIONS.rewind(TENANT, id, landed[len(landed) // 2])
 
-    Crowd().run(work, 6)
+    crowd(work, 6)
     assert len(set(landed)) == 60
     with connection():
         assert_sound(id)

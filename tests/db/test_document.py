@@ -189,7 +189,7 @@ class TestRevision:
         id = legacy([{"role": "user", "content": "question old"}], [])
         CONVERSATIONS.append(TENANT, id, *turn("t2"), expect_revision=counters(id)["revision"])
         assert names_of(id) == ["old", "t2"]
-        assert_sound(id)
+        assert_sound(id, imported=True)
 
     def test_of_a_legacy_row_that_is_old_leaves_it_alone(self, held) -> None:
         id = legacy([{"role": "user", "content": "question old"}], [])
@@ -351,11 +351,10 @@ class TestReading:
         assert ["words", None, 3, {"role": "user", "content": "q"}] in texts
 
     @pytest.mark.parametrize("read", [
-        lambda owner, id: CONVERSATIONS.load(owner, id), lambda owner, id: CONVERSATIONS.load_text(owner, id),
+        CONVERSATIONS.load, CONVERSATIONS.load_text, CONVERSATIONS.lock,
         lambda owner, id: CONVERSATIONS.load_range(owner, id, 1, 2),
         lambda owner, id: CONVERSATIONS.load_turn(owner, id, "t1"),
-        lambda owner, id: CONVERSATIONS.lock(owner, id),
-    ], ids=["load", "text", "range", "turn", "lock"])
+    ], ids=["load", "text", "lock", "range", "turn"])
     def test_a_missing_document_and_a_strangers_look_alike(self, id: str, read: Any) -> None:
         for owner, name in ((TENANT, "missing"), ("stranger", id)):
             with pytest.raises(DocumentMissing):
@@ -515,7 +514,8 @@ class TestFormat:
 
     @pytest.mark.parametrize("operation", [
         lambda id: CONVERSATIONS.load(TENANT, id), lambda id: CONVERSATIONS.load_text(TENANT, id),
-        lambda id: CONVERSATIONS.load_range(TENANT, id, 1, 2), lambda id: list(CONVERSATIONS.load_texts(TENANT, {id: 1})),
+        lambda id: CONVERSATIONS.load_range(TENANT, id, 1, 2),
+        lambda id: list(CONVERSATIONS.load_texts(TENANT, {id: 1})),
     ], ids=["load", "text", "range", "texts"])
     def test_of_a_newer_release_is_a_clear_error(self, held, operation: Any) -> None:
         id = new()

@@ -116,6 +116,7 @@ ANSWERS: dict[str, Callable[[str], Iterator[Event]]] = {
     "dirty": lambda name: says("nul\x00 ", "half \ud83d", "\ude00 lone \ud800", chunks=(f"{name}-d",)),
 }
 LENGTHS = st.sampled_from([1, 30, 300, 3000])
+SOME_ANSWERS = st.lists(st.tuples(st.sampled_from(list(ANSWERS)), LENGTHS), min_size=1, max_size=3)
 
 
 class Conversations(RuleBasedStateMachine):
@@ -133,7 +134,9 @@ class Conversations(RuleBasedStateMachine):
         self.model = NextAnswer()
         self.start_process()
         with connection():
-            self.dialog: Dialog = DialogFactory(tenant_id=self.principal.tenant_id, prompt_config={"prologue": prologue})
+            self.dialog: Dialog = DialogFactory(
+                tenant_id=self.principal.tenant_id, prompt_config={"prologue": prologue}
+            )
 
     def start_process(self) -> None:
         settings = self.base.model_copy(
@@ -178,7 +181,7 @@ class Conversations(RuleBasedStateMachine):
         self.known.append(session)
         return session
 
-    @rule(session=sessions, answers=st.lists(st.tuples(st.sampled_from(list(ANSWERS)), LENGTHS), min_size=1, max_size=3))
+    @rule(session=sessions, answers=SOME_ANSWERS)
     def ask(self, session: Known, answers: list[tuple[str, int]]) -> None:
         for how, length in answers:
             text = self.next_question(length)

@@ -1,5 +1,6 @@
 """Every command of the README runs as printed, in order, in one shell; so does its SDK script."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -61,10 +62,8 @@ def test_every_command_runs_as_printed_in_one_shell(checkout):
         finally:
             if (run_log := checkout / "run.log").exists():
                 print(run_log.read_text())
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
     assert "everything ran" in printed, printed
     assert '"final":true' in printed and "[ID:" in printed
     assert "3 messages are stored" in printed

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,7 +20,17 @@ from services.conversation_service import ConversationService
 from services.errors import Busy, NotFound
 from services.events import End, ErrorCode, Event, FinishReason, TextDelta
 from services.principal import Principal
-from services.runs import Given, Occupied, Outcome, Right, RunService, Start, TurnExists, is_dead_neighbour, this_process
+from services.runs import (
+    Given,
+    Occupied,
+    Outcome,
+    Right,
+    RunService,
+    Start,
+    TurnExists,
+    is_dead_neighbour,
+    this_process,
+)
 from services.structure_answer import Turn
 from services.workers import Workers
 from tests.factories import DialogFactory
@@ -80,22 +91,14 @@ def assert_all_in_place(id: str, document: PagedDocument = CONVERSATIONS) -> Non
 def together(*works: Callable[[], Any]) -> list[Any]:
     """What each returned or raised, begun at the same moment."""
     barrier = threading.Barrier(len(works))
-    found: list[Any] = [None] * len(works)
 
-    def one(number: int) -> None:
-        barrier.wait()
-        try:
-            found[number] = works[number]()
-        except Exception as error:
-            found[number] = error
+    def one(work: Callable[[], Any]) -> Any:
+        barrier.wait(30)
+        return work()
 
-    threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(len(works))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive(), "a thread hangs"
-    return found
+    with ThreadPoolExecutor(len(works)) as pool:
+        futures = [pool.submit(one, work) for work in works]
+    return [future.exception() or future.result() for future in futures]
 
 
 class TestBegin:

@@ -211,15 +211,16 @@ def test_the_requests_sampling_parameters_lie_over_the_chats() -> None:
     assert speaker.requests[0].parameters == {"temperature": 0.9, "top_p": 0.3, "presence_penalty": 1}
 
 
-@pytest.mark.parametrize(("dialog", "options", "named"), [
-    (chat(), {"temperature": "hot"}, "`temperature`"), (chat(llm_setting={"top_p": True}), {}, "`top_p`"),
-    (chat(prompt_config={"parameters": [{"key": "tone", "optional": False}]}), {}, "`tone`"),
-])
-def test_a_request_that_cannot_be_made_names_what_is_wrong(
-    dialog: Dialog, options: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(ModelFailure, match=named) as caught:
-        answer(Speaker(), dialog, *PASSAGES, **options)
+def test_a_chats_setting_that_is_no_number_is_not_sent() -> None:
+    speaker = Speaker("Hm.")
+    answer(speaker, chat(llm_setting={"temperature": "hot", "top_p": True, "max_tokens": 5}))
+    assert speaker.requests[0].parameters == {"max_tokens": 5}
+
+
+def test_a_missing_parameter_that_the_prompt_needs_is_named() -> None:
+    dialog = chat(prompt_config={"parameters": [{"key": "tone", "optional": False}]})
+    with pytest.raises(ModelFailure, match="`tone`") as caught:
+        answer(Speaker(), dialog, *PASSAGES)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 

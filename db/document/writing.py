@@ -1,0 +1,251 @@
+"""Writing documents: create, append, seal, adopt another system's arrays, move, erase."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from db.database import POSTGRES, change, database, dialect, fetch, transaction
+from db.document.reading import DocumentReader
+from db.document.statements import APPEND_WITH_INDEX, INDEX, NEW_PAGE, SEAL, append_statement
+from db.document.values import (
+    Appended,
+    DocumentConflict,
+    DocumentMissing,
+    Entry,
+    Slot,
+    batches,
+    format_of,
+    index_rows,
+    known,
+    paginate,
+    settled,
+    with_uid,
+)
+from db.ids import new_id
+from db.jsontext import dumps, loads, size
+from db.legacy import adopt, mend
+from db.models import DocumentRow, date_of, now_ms
+
+_NO_LIMIT = 2**62
+
+
+class DocumentWriter(DocumentReader):
+    """Writes the documents of one table; edits are a layer above."""
+
+    def create(self, columns: Mapping[str, Any], prologue: str = "") -> DocumentRow:
+        """Insert a row; its document holds the prologue, where there is one, and nothing else."""
+        entries = [] if not prologue else [
+            {"role": "assistant", "content": prologue, "uid": new_id(), "seq": 1, "created_at": now_ms() / 1000}
+        ]
+        length = size(entries)
+        row: DocumentRow = self.row.create(
+            **columns, message=entries, next_seq=len(entries) + 1, message_count=len(entries),
+            open_bytes=length, document_bytes=length,
+        )
+        if entries:
+            self._index(row.id, 1, entries)
+        return row
+
+    def append(
+        self, tenant_id: str, id: str, entries: Sequence[Entry], slots: Sequence[Slot] = (), *,
+        add: Mapping[str, float] | None = None, put: Mapping[str, Any] | None = None,
+        expect_revision: int | None = None,
+    ) -> Appended:
+        """Append entries, and with an ended turn's answer its slot.
+
+        An entry without `uid` gets one. `add` and `put` change the row's own columns in the same
+        UPDATE. Raises DocumentMissing, DocumentConflict, and peewee's IntegrityError for a `uid`
+        that the document already holds.
+        """
+        counted = {f"{name} = {name} + %s": value for name, value in (add or {}).items()}
+        counted |= {f"{name} = %s": value for name, value in (put or {}).items()}
+        steps = list(batches([with_uid(entry) for entry in entries], slots))
+        with transaction():
+            first = last = self._append(tenant_id, id, *steps[0], counted, expect_revision)
+            for more, their_slots in steps[1:]:
+                last = self._append(tenant_id, id, more, their_slots, {}, None)
+            if slots and last.open_bytes > page_limit():
+                self._seal(id)
+        return Appended(first.first_seq, last.open_bytes, last.revision)
+
+    def _append(
+        self, tenant_id: str, id: str, entries: Sequence[Entry], slots: Sequence[Slot],
+        counted: Mapping[str, Any], expect_revision: int | None,
+    ) -> Appended:
+        guard = [] if expect_revision is None else [expect_revision]
+        statement = append_statement(dialect().name, len(entries), len(slots), tuple(counted), guarded=bool(guard))
+        texts = [dumps(value) for value in (*entries, *slots)]
+        length, needed, moment = sum(len(text.encode()) for text in texts), format_of(entries), now_ms()
+        parameters = [
+            *texts, length, length, needed, needed, moment, date_of(moment), *counted.values(), id, tenant_id
+        ]
+        # A turn that ends is sealed after its append; anything else finds room first.
+        limit = _NO_LIMIT if slots else page_limit()
+        rows = self._run_append(id, statement, [*parameters, limit, *guard], entries)
+        if not rows:
+            guard = [self._make_ready(tenant_id, id, expect_revision)][: len(guard)]
+            rows = self._run_append(id, statement, [*parameters, _NO_LIMIT, *guard], entries)
+        return Appended(*rows[0])
+
+    def _run_append(
+        self, id: str, statement: str, parameters: list[Any], entries: Sequence[Entry]
+    ) -> list[tuple[Any, ...]]:
+        if dialect() is POSTGRES:
+            both = self._sql(APPEND_WITH_INDEX % statement)
+            return fetch(both, [*parameters, id, dumps(index_rows(entries))])
+        rows = fetch(self._sql(statement), parameters)
+        if rows:
+            self._index(id, rows[0][0], entries)
+        return rows
+
+    def _make_ready(self, tenant_id: str, id: str, expect_revision: int | None) -> int:
+        """Do what the append needs first: say why it can't be, adopt other systems' arrays, seal a full page.
+
+        Holds the row from here on; its revision now.
+        """
+        _, revision = self.lock(tenant_id, id)
+        if expect_revision not in (None, revision):
+            raise DocumentConflict(revision)
+        self.ensure_adopted(tenant_id, id)
+        [(revision, open_bytes)] = fetch(self._sql("SELECT revision, open_bytes FROM {table} WHERE id = %s"), [id])
+        if open_bytes > page_limit():
+            self._seal(id)
+        return int(revision)
+
+    def _index(self, id: str, first_seq: int, entries: Sequence[Entry]) -> None:
+        change(INDEX[dialect().name], [id, first_seq, dumps(index_rows(entries))])
+
+    def _seal(self, id: str) -> None:
+        """Move the open page into a page row. The caller holds the row."""
+        insert, *reset = SEAL[dialect().name]
+        if change(self._sql(insert), [id]):
+            if reset:
+                change(self._sql(reset[0]), [id])
+        else:
+            self._seal_around_open_turns(id)
+
+    def _seal_around_open_turns(self, id: str) -> None:
+        """A question was never answered, or is being answered: move the whole turns before that one.
+
+        Only where the page has grown far over its limit: this reads it.
+        """
+        [(length, message, reference)] = fetch(
+            self._sql("SELECT open_bytes, CAST(message AS text), CAST(reference AS text) FROM {table} WHERE id = %s"),
+            [id],
+        )
+        if length <= 4 * page_limit():
+            return
+        entries, slots = loads(message), loads(reference)
+        running = fetch("SELECT turn_id FROM {run} WHERE conversation_id = %s AND status = 'active'", [id])
+        count = settled(entries, slots, {row[0] for row in running})
+        if count == 0:
+            return
+        turns = {entry.get("id") for entry in entries[:count]}
+        moved = [slot for slot in slots if slot["message_id"] in turns]
+        self._insert_page(id, entries[:count], moved)
+        kept = [slot for slot in slots if slot["message_id"] not in turns]
+        change(
+            self._sql("""UPDATE {table} SET message = %s, reference = %s, open_bytes = %s,
+                page_count = page_count + 1 WHERE id = %s"""),
+            [dumps(entries[count:]), dumps(kept), size([*entries[count:], *kept]), id],
+        )
+
+    def lock(self, tenant_id: str, id: str) -> tuple[int, int]:
+        """Hold the row until the transaction's end; its next_seq and revision.
+
+        Raises DocumentMissing, DocumentTooNew.
+        """
+        rows = fetch(
+            self._sql("SELECT next_seq, revision, format FROM {table} WHERE id = %s AND tenant_id = %s{for_update}"),
+            [id, tenant_id],
+        )
+        if not rows:
+            raise DocumentMissing(id)
+        next_seq, revision, form = rows[0]
+        known(form)
+        return next_seq, revision
+
+    def ensure_adopted(self, tenant_id: str, id: str) -> int:
+        """Hold the row; arrays of another system are mended, indexed and split into pages first. Its next_seq."""
+        next_seq, _ = self.lock(tenant_id, id)
+        return next_seq or self._adopt(id)
+
+    def _adopt(self, id: str) -> int:
+        [(message, reference)] = fetch(
+            self._sql("SELECT CAST(message AS text), CAST(reference AS text) FROM {table} WHERE id = %s"), [id]
+        )
+        pages = paginate(adopt(mend(loads(message), loads(reference))), page_limit())
+        entries = [entry for page in pages for entry in page[0]]
+        for page_entries, page_slots in pages[:-1]:
+            self._insert_page(id, page_entries, page_slots)
+        open_entries, open_slots = pages[-1] if pages else ([], [])
+        change(
+            self._sql("""UPDATE {table} SET message = %s, reference = %s, next_seq = %s, message_count = %s,
+                page_count = %s, open_bytes = %s, document_bytes = %s, format = %s, revision = revision + 1
+                WHERE id = %s"""),
+            [
+                dumps(open_entries), dumps(open_slots), len(entries) + 1, len(entries), max(len(pages) - 1, 0),
+                size([*open_entries, *open_slots]), sum(size([*page[0], *page[1]]) for page in pages),
+                format_of(entries), id,
+            ],
+        )
+        if entries:
+            self._index(id, 1, entries)
+        return len(entries) + 1
+
+    def _insert_page(self, id: str, entries: list[Entry], slots: list[Slot]) -> None:
+        change(
+            self._sql(NEW_PAGE + " VALUES (%s, %s, %s, %s, %s, %s, %s)"),
+            [id, entries[0]["seq"], entries[-1]["seq"], len(entries), size([*entries, *slots]),
+             dumps(entries), dumps(slots)],
+        )
+
+    def find_turn(self, tenant_id: str, id: str, turn_id: str) -> int | None:
+        """The same for a document that may be another system's still: it is adopted to be searched."""
+        seq = self.first_seq(id, turn_id)
+        if seq is None and fetch(self._sql("SELECT 1 FROM {table} WHERE id = %s AND next_seq = 0"), [id]):
+            with transaction():
+                self.ensure_adopted(tenant_id, id)
+            seq = self.first_seq(id, turn_id)
+        return seq
+
+    def delete(self, tenant_id: str, ids: Sequence[str]) -> set[str]:
+        """Erase documents with their pages, runs, journal and index; the ids that were there."""
+        marks = ", ".join(["%s"] * len(ids))
+        with transaction():
+            gone = {
+                row[0] for row in fetch(
+                    self._sql(f"DELETE FROM {{table}} WHERE id IN ({marks}) AND tenant_id = %s RETURNING id"),
+                    [*ids, tenant_id],
+                )
+            }
+            for id in gone:
+                forget(id, "seq > %s", 0)
+                change("""DELETE FROM {run_event} WHERE run_id IN
+                    (SELECT id FROM {run} WHERE conversation_id = %s)""", [id])
+                change("DELETE FROM {run} WHERE conversation_id = %s", [id])
+        return gone
+
+    def move(self, tenant_id: str, old_id: str, new_id: str) -> bool:
+        """Give a document another id, with its pages, runs and index; False where there is none."""
+        moved = change(
+            self._sql("""UPDATE {table} SET id = %s WHERE id = %s AND tenant_id = %s
+                AND NOT EXISTS (SELECT 1 FROM {table} WHERE id = %s)"""), [new_id, old_id, tenant_id, new_id],
+        ) > 0
+        if moved:
+            for table in ("run", "message_index"):
+                change(f"UPDATE {{{table}}} SET conversation_id = %s WHERE conversation_id = %s", [new_id, old_id])
+        return moved
+
+
+def forget(id: str, which: str, value: Any) -> None:
+    """Drop index rows, and the ended runs of their turns: a question asked again under its old id is new."""
+    turns = f"SELECT message_id FROM {{message_index}} WHERE conversation_id = %s AND {which}"
+    runs = f"SELECT id FROM {{run}} WHERE conversation_id = %s AND turn_id IN ({turns})"
+    change(f"DELETE FROM {{run_event}} WHERE run_id IN ({runs})", [id, id, value])
+    change(f"DELETE FROM {{run}} WHERE id IN ({runs})", [id, id, value])
+    change(f"DELETE FROM {{message_index}} WHERE conversation_id = %s AND {which}", [id, value])
+
+
+def page_limit() -> int:
+    """Bytes over which an open page is sealed."""
+    return int(database.obj.limits.page_bytes)
