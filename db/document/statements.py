@@ -7,10 +7,8 @@ The append mints `seq` from the row's own `next_seq` and touches nothing where t
 import functools
 
 APPEND = {
-    "sqlite": """UPDATE {table} SET message = json_insert(message%(entries)s),
-        reference = json_insert(reference%(slots)s), %(counters)s""",
-    "postgres": """UPDATE {table} SET message = message || jsonb_build_array(%(entries)s),
-        reference = reference || jsonb_build_array(%(slots)s), %(counters)s""",
+    "sqlite": "%(column)s = json_insert(%(column)s%(values)s), ",
+    "postgres": "%(column)s = %(column)s || jsonb_build_array(%(values)s), ",
 }
 APPEND_ENTRY = {
     "sqlite": ", '$[#]', json_set(json(%%s), '$.seq', next_seq + %d)",
@@ -77,12 +75,16 @@ def append_statement(
     update_time, update_date, a value for each of `sets`, id, tenant_id, the bytes that the open page
     may have before, and the revision if guarded.
     """
+    values = {
+        "message": [APPEND_ENTRY[engine] % position for position in range(entries)],
+        "reference": [APPEND_SLOT[engine]] * slots,
+    }
     join = ", ".join if engine == "postgres" else "".join
-    return APPEND[engine] % {
-        "entries": join(APPEND_ENTRY[engine] % position for position in range(entries)),
-        "slots": join([APPEND_SLOT[engine]] * slots),
-        "counters": APPEND_COUNTERS % {
-            "count": entries, "sets": "".join(f", {assignment}" for assignment in sets),
-            "unless": " AND revision = %s" if guarded else "",
-        },
+    # A column that gets nothing isn't named: assigned to itself it would be written anew, all of it.
+    appended = "".join(
+        APPEND[engine] % {"column": column, "values": join(new)} for column, new in values.items() if new
+    )
+    return "UPDATE {table} SET " + appended + APPEND_COUNTERS % {
+        "count": entries, "sets": "".join(f", {assignment}" for assignment in sets),
+        "unless": " AND revision = %s" if guarded else "",
     }
