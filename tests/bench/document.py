@@ -139,8 +139,9 @@ def at_length(id: str, length: int, done: int) -> dict[str, float]:
     text = CONVERSATIONS.load_text("bench", id)
     change("DELETE FROM bench_text")
     change("INSERT INTO bench_text VALUES (%s, %s, %s)", [id, text.message, text.reference])
-    reads = [(timed(lambda: whole_read(id)), timed(lambda: bare_read(id))) for _ in range(READS if length < 10_000 else 7)]
-    read, bare = (statistics.median(times) for times in zip(*reads, strict=True))
+    times = READS if length < 10_000 else 7
+    reads = [(timed(lambda: whole_read(id)), timed(lambda: bare_read(id))) for _ in range(times)]
+    read, bare = (statistics.median(taken) for taken in zip(*reads, strict=True))
     return {
         "turns": length, "ours ms": statistics.median(ours), "insert ms": statistics.median(plain),
         "ratio": statistics.median(ours) / statistics.median(plain), "ours KB": growth[0] / 1024,
