@@ -17,6 +17,7 @@ from rich.progress import track
 from api.demo import QUESTION, ensure_demo
 from api.server import Server
 from conf import __version__
+from conf.logs import set_up_logs
 from conf.settings import Settings, load_settings
 from db.database import open_database
 from db.migrate import SchemaTaken, pending
@@ -79,6 +80,7 @@ def sentence_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.version_option(__version__)
 def main() -> None:
     """Chatkeep keeps every turn of every chat, and answers over your documents."""
+    set_up_logs("WARNING")  # standard output is for answers alone
 
 
 @main.command()

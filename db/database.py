@@ -6,12 +6,12 @@ fetched to its end, since an open RETURNING keeps SQLite's write lock.
 """
 
 import sqlite3
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import stamina
 from peewee import DatabaseProxy, OperationalError
 from playhouse.pool import PooledPostgresqlDatabase, PooledSqliteDatabase
 
@@ -58,9 +58,14 @@ class SqlitePool(PooledSqliteDatabase):
 
     def _set_pragmas(self, conn: Any) -> None:
         """SQLite doesn't wait for the lock that a change to WAL needs: many first starts at once collide."""
-        for attempt in stamina.retry_context(on=sqlite3.OperationalError, attempts=40, timeout=20, wait_max=0.2):
-            with attempt:
+        for _ in range(200):
+            try:
                 super()._set_pragmas(conn)  # type: ignore[misc]
+            except sqlite3.OperationalError:
+                time.sleep(0.05)
+            else:
+                return
+        super()._set_pragmas(conn)  # type: ignore[misc]
 
 
 class PostgresPool(PooledPostgresqlDatabase):
