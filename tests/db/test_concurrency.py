@@ -32,7 +32,7 @@ def write(thread):
         with connection():
             slot = {'message_id': name, 'chunks': [], 'doc_aggs': []}
             at = CONVERSATIONS.append('acme', id, [question, answer], [slot])
-        sys.stdout.write(f'{at.first_seq} {name}\n')  # one write: print makes two, and threads come between
+        sys.stdout.write(f'{at.first_seq} {name}\\n')  # one write: print makes two, and threads come between
 threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
 go()
 for thread in threads:
