@@ -12,7 +12,8 @@ from db.models import Run
 from services.conversation_service import ConversationService
 from services.dialog_service import DialogService
 from services.errors import InvalidArgument
-from services.runs import RunService, RunStatus
+from services.run_values import RunStatus
+from services.runs import RunService
 
 blueprint = Blueprint("runs", __name__, url_prefix="/api/v1")
 blueprint.before_request(authenticate)

@@ -1,7 +1,7 @@
 """Arrays as another system wrote them: every shape is read right, nothing non-empty is dropped.
 
 RAGFlow ties the n-th reference to the n-th question by counting, and each of its versions counted
-differently. `mend` gives each turn its own slot; document.py stores the result at the first write.
+differently. `mend` gives each turn its own slot; db/document stores the result at the first write.
 """
 
 from dataclasses import dataclass, field

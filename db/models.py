@@ -1,7 +1,7 @@
 """The rows. Columns carry RAGFlow's names where RAGFlow has them.
 
 A query starts from its owner (services/principal.py); the two document columns are written by
-db/document.py alone.
+db/document alone.
 """
 
 import time

@@ -23,7 +23,8 @@ from services.models import ModelDirectory
 from services.principal import Principal
 from services.rag.chat_models import ChatModel
 from services.rag.pipeline import DialogAnswerer
-from services.runs import Given, Occupied, RunService, Start, TurnExists, stored_input
+from services.run_values import Given, Start
+from services.runs import Occupied, RunService, TurnExists, stored_input
 from services.structure_answer import given_answer, given_slot, replay
 from services.workers import LiveRun, Numbered, Workers
 

@@ -1,4 +1,4 @@
-"""Sessions: list, page, find or create them. Their documents are read and written through db/document.py."""
+"""Sessions: list, page, find or create them. Their documents are read and written through db/document."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar

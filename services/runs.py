@@ -5,43 +5,22 @@ transaction that appends the answer first and then asks whether the run is still
 it rolls back, because somebody else ended it.
 """
 
-import os
-import socket
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from dataclasses import asdict
 from typing import Any
 
-import psutil
 from peewee import IntegrityError
 
 from db.database import change, connection, fetch, transaction
 from db.document import API4_CONVERSATIONS, CONVERSATIONS, DocumentMissing, PagedDocument
-from db.ids import new_id
 from db.jsontext import dumps, loads
 from db.models import Run
 from services.errors import Busy, NotFound
 from services.events import End, FinishReason
 from services.principal import Principal, owned_by
+from services.run_values import Outcome, Right, RunStatus, Start, is_dead_neighbour
 from services.structure_answer import Turn, answer_entry, answer_slot
-
-
-class RunStatus(StrEnum):
-    QUEUED = "queued"
-    ACTIVE = "active"
-    COMPLETE = "complete"
-    INTERRUPTED = "interrupted"
-    ERRORED = "errored"
-
-
-class Outcome(StrEnum):
-    SUCCESS = "success"
-    LENGTH = "length"
-    ERROR = "error"
-    CANCELLED = "cancelled"
-    LOST = "lost"
-    SHUTDOWN = "shutdown"
 
 
 class TurnExists(Exception):
@@ -50,64 +29,6 @@ class TurnExists(Exception):
 
 class Occupied(Exception):
     """Another run of the session is active, or waits before this one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A conversation begun elsewhere: stored where the session has no turn yet, its opening line only
-    where the session has none. Each turn comes with its slot."""
-
-    opening: list[dict[str, Any]] = field(default_factory=list)
-    turns: list[tuple[list[dict[str, Any]], dict[str, Any]]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a run begins with; `question` is the user's entry. Without a conversation nothing is stored."""
-
-    tenant_id: str
-    conversation_id: str | None
-    question: dict[str, Any]
-    document: PagedDocument = CONVERSATIONS
-    given: Given = field(default_factory=Given)
-    id: str = field(default_factory=new_id)
-    kind: str = "chat"
-    client_run_id: str | None = None
-    idempotency_key: str | None = None
-
-    @property
-    def turn_id(self) -> str:
-        return str(self.question["id"])
-
-
-def this_process() -> str:
-    """`<hostname>:<pid>:<process start>`: who owns this process's runs."""
-    pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{psutil.Process(pid).create_time()}"
-
-
-def is_dead_neighbour(owner: str) -> bool:
-    """Whether `owner` is a process of this host that no longer lives."""
-    host, pid, started = ["", "", "", *owner.rsplit(":", 2)][-3:]
-    if host != socket.gethostname() or not pid.isdecimal():
-        return False
-    try:
-        process = psutil.Process(int(pid))
-        return str(process.create_time()) != started or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """Why a process may end a run: it owns it, or its owner's lease ran out."""
-
-    condition: str
-    values: tuple[Any, ...] = ()
-
-    @classmethod
-    def of_owner(cls, owner: str) -> "Right":
-        return cls("owner = %s", (owner,))
 
 
 _INSERT = """INSERT INTO {run} (id, tenant_id, conversation_id, kind, turn_id, client_run_id,
@@ -195,7 +116,7 @@ class RunService:
             change("DELETE FROM {run} WHERE id = %s AND status = 'queued'", [run_id])
 
     @classmethod
-    def end(cls, start: Start, turn: Turn, end: End, outcome: Outcome, right: "Right") -> bool:
+    def end(cls, start: Start, turn: Turn, end: End, outcome: Outcome, right: Right) -> bool:
         """Store the answer, its slot and the run's end, once. False where the run isn't the caller's any more.
 
         Safe to try again after a lost connection. Raises DocumentMissing.
@@ -216,7 +137,7 @@ class RunService:
         return True
 
     @classmethod
-    def _close(cls, run_id: str, end: End, outcome: Outcome, right: "Right") -> bool:
+    def _close(cls, run_id: str, end: End, outcome: Outcome, right: Right) -> bool:
         status = {
             Outcome.SUCCESS: RunStatus.COMPLETE, Outcome.LENGTH: RunStatus.COMPLETE,
             Outcome.ERROR: RunStatus.ERRORED,
@@ -269,7 +190,7 @@ class RunService:
         return ended
 
     @classmethod
-    def _recover(cls, run: Run, right: "Right") -> bool:
+    def _recover(cls, run: Run, right: Right) -> bool:
         with connection():
             if run.status == RunStatus.QUEUED:
                 return change(f"DELETE FROM {{run}} WHERE id = %s AND status = 'queued' AND {right.condition}",

@@ -31,7 +31,8 @@ from services.events import (
     TextDelta,
 )
 from services.principal import Principal
-from services.runs import Outcome, Right, RunService, Start, this_process
+from services.run_values import Outcome, Right, Start, this_process
+from services.runs import RunService
 from services.structure_answer import Turn, structure_answer
 
 log = structlog.get_logger()

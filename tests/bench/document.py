@@ -1,4 +1,4 @@
-"""What a turn costs: document.py's own statements beside two plain INSERTs of the same bytes.
+"""What a turn costs: db/document's own statements beside two plain INSERTs of the same bytes.
 
 Run: `python -m tests.bench.document [sqlite|postgres ...]`. Both are interleaved on one connection, so that
 the machine's noise meets both; compare the ratios, not the milliseconds. Without run and index rows.

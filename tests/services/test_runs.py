@@ -20,17 +20,8 @@ from services.conversation_service import ConversationService
 from services.errors import Busy, NotFound
 from services.events import End, ErrorCode, Event, FinishReason, TextDelta
 from services.principal import Principal
-from services.runs import (
-    Given,
-    Occupied,
-    Outcome,
-    Right,
-    RunService,
-    Start,
-    TurnExists,
-    is_dead_neighbour,
-    this_process,
-)
+from services.run_values import Given, Outcome, Right, Start, is_dead_neighbour, this_process
+from services.runs import Occupied, RunService, TurnExists
 from services.structure_answer import Turn
 from services.workers import Workers
 from tests.factories import DialogFactory
