@@ -28,11 +28,12 @@ class Dialect:
     now: str
     for_update: str  # FOR UPDATE would block the foreign-key checks of child rows
     find: str  # the function that finds a text in a text
+    raw: str  # what JSON is read as: SQLite's driver decodes a text, which nobody needs to send it on
 
 
-SQLITE = Dialect("sqlite", "((julianday('now') - 2440587.5) * 86400.0)", "", "instr")
+SQLITE = Dialect("sqlite", "((julianday('now') - 2440587.5) * 86400.0)", "", "instr", "blob")
 POSTGRES = Dialect(
-    "postgres", "extract(epoch from clock_timestamp())::float8", " FOR NO KEY UPDATE", "strpos"
+    "postgres", "extract(epoch from clock_timestamp())::float8", " FOR NO KEY UPDATE", "strpos", "text"
 )
 
 PRAGMAS = {
@@ -146,8 +147,9 @@ def connection() -> Any:
 
 
 def transaction() -> Any:
-    """A context that commits at its end; on SQLite it takes the write lock at its start."""
-    return database.atomic()
+    """A context that commits at its end; on SQLite it takes the write lock at its start. An inner one
+    is part of the outer: it costs no savepoint, and its failure is the whole one's."""
+    return database.transaction()
 
 
 TABLES = (
@@ -167,7 +169,9 @@ def render(statement: str) -> str:
 
 def _render(statement: str, schema: str | None) -> str:
     spoken = dialect()
-    text = statement.replace("{now}", spoken.now).replace("{for_update}", spoken.for_update)
+    text = statement
+    for word in ("now", "for_update", "raw"):
+        text = text.replace("{%s}" % word, getattr(spoken, word))
     for table in TABLES:
         text = text.replace("{%s}" % table, f'"{schema}".{table}' if schema else table)
     return text.replace("%s", "?") if spoken is SQLITE else text

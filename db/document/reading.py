@@ -77,7 +77,7 @@ class DocumentReader:
 
     def _read(
         self, tenant_id: str, id: str, within: tuple[int, int] | None = None
-    ) -> tuple[list[tuple[str, str]], int, int]:
+    ) -> tuple[list[tuple[bytes, bytes]], int, int]:
         found = self._read_many(tenant_id, [id], within)
         if id not in found:
             raise DocumentMissing(id)
@@ -85,15 +85,15 @@ class DocumentReader:
 
     def _read_many(
         self, tenant_id: str, ids: Sequence[str], within: tuple[int, int] | None = None
-    ) -> dict[str, tuple[list[tuple[str, str]], int, int]]:
+    ) -> dict[str, tuple[list[tuple[bytes, bytes]], int, int]]:
         marks = ", ".join(["%s"] * len(ids))
         statement = READ % {"ids": marks, "pages": IN_RANGE if within else ""}
         between = [within[1], ids[0], within[0]] if within else []
         rows = sorted(fetch(self._sql(statement), [*ids, *between, *ids, tenant_id]), key=lambda row: row[:2])
-        found: dict[str, tuple[list[tuple[str, str]], int, int]] = {}
-        parts: dict[str, list[tuple[str, str]]] = {}
+        found: dict[str, tuple[list[tuple[bytes, bytes]], int, int]] = {}
+        parts: dict[str, list[tuple[bytes, bytes]]] = {}
         for id, _, message, reference, form, revision in rows:
-            parts.setdefault(id, []).append((message, reference))
+            parts.setdefault(id, []).append((_utf8(message), _utf8(reference)))
             if form >= 0:  # the open page, after all the sealed ones
                 found[id] = (parts[id], known(form), revision)
         return found
@@ -104,3 +104,7 @@ class DocumentReader:
             "SELECT min(seq) FROM {message_index} WHERE conversation_id = %s AND message_id = %s", [id, turn_id]
         )
         return None if seq is None else int(seq)
+
+
+def _utf8(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()

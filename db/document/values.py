@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from db.ids import new_id
-from db.jsontext import loads, size
+from db.jsontext import dumps, loads, size
 from db.legacy import LegacyTurn, mend
 
 Entry = dict[str, Any]
@@ -43,6 +43,19 @@ class Appended:
     revision: int
 
 
+class Addition:
+    """Entries and slots to append in one statement. `length` counts the UTF-8 bytes of their JSON."""
+
+    def __init__(self, entries: Sequence[Entry], slots: Sequence[Slot]) -> None:
+        self.entries, self.slots = entries, slots
+        self.texts = [dumps(value) for value in (*entries, *slots)]
+        self.length = sum(len(text.encode()) for text in self.texts)
+        self.format = format_of(entries)
+        self.questions = sum(entry["role"] == "user" for entry in entries)
+        self.only_answers = bool(slots) and not self.questions  # what it belongs to is in the open page
+        self.closing = self.length if slots else 0  # what a turn that ends must find free in the open page
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A whole document, or a range of it, parsed. Format 0 is mended, but has no seq yet."""
@@ -64,23 +77,17 @@ class PageRow:
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
-    """A whole document as JSON text, page by page, so that nobody copies it whole to write it out."""
+    """A whole document as JSON text in UTF-8, page by page, so that nobody copies it whole to write it out."""
 
-    pages: list[tuple[str, str]]
+    pages: list[tuple[bytes, bytes]]
     format: int
 
-    @property
-    def message(self) -> str:
-        return self.array(0).decode()
-
-    @property
-    def reference(self) -> str:
-        return self.array(1).decode()
-
     def array(self, column: int) -> bytes:
-        """One of the two arrays (0 messages, 1 references) in UTF-8."""
-        texts = (page[column] for page in self.pages)
-        return b"[%s]" % b",".join(text[1:-1].encode() for text in texts if text != "[]")
+        """One of the two arrays: 0 the messages, 1 the references."""
+        parts: list[bytes | memoryview] = []
+        for text in (page[column] for page in self.pages if page[column] != b"[]"):
+            parts += (b"," if parts else b"[", memoryview(text)[1:-1])
+        return b"".join((*parts, b"]")) if parts else b"[]"
 
     def parsed(self) -> Loaded:
         return parse(self.pages, self.format, 0)
@@ -134,7 +141,7 @@ def paginate(groups: list[LegacyTurn], limit: int) -> list[tuple[list[Entry], li
     return pages
 
 
-def parse(parts: list[tuple[str, str]], form: int, revision: int) -> Loaded:
+def parse(parts: list[tuple[bytes, bytes]], form: int, revision: int) -> Loaded:
     entries = [entry for message, _ in parts for entry in loads(message)]
     slots = [slot for _, reference in parts for slot in loads(reference)]
     if form == 0:

@@ -1,12 +1,23 @@
 """Writing documents: create, append, seal, adopt another system's arrays, move, erase."""
 
+import functools
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from db.database import POSTGRES, change, database, dialect, fetch, transaction
 from db.document.reading import DocumentReader
-from db.document.statements import APPEND_WITH_INDEX, INDEX, NEW_PAGE, SEAL, append_statement
+from db.document.statements import (
+    APPEND_WITH_INDEX,
+    EMPTIED,
+    INDEX,
+    NEW_PAGE,
+    SEAL_FIRST,
+    append_statement,
+    seal_statement,
+)
 from db.document.values import (
+    Addition,
     Appended,
     DocumentConflict,
     DocumentMissing,
@@ -58,68 +69,84 @@ class DocumentWriter(DocumentReader):
         """
         counted = {f"{name} = {name} + %s": value for name, value in (add or {}).items()}
         counted |= {f"{name} = %s": value for name, value in (put or {}).items()}
-        steps = list(batches([with_uid(entry) for entry in entries], slots))
-        with transaction():
-            first = last = self._append(tenant_id, id, *steps[0], counted, expect_revision)
-            for more, their_slots in steps[1:]:
-                last = self._append(tenant_id, id, more, their_slots, {}, None)
-            if slots and last.open_bytes > page_limit():
-                self._seal(id)
+        steps = [Addition(*step) for step in batches([with_uid(entry) for entry in entries], slots)]
+        alone = len(steps) == 1 and dialect() is POSTGRES  # one statement is a transaction by itself
+        with nullcontext() if alone else transaction():
+            first = last = self._append(tenant_id, id, steps[0], counted, expect_revision)
+            for step in steps[1:]:
+                last = self._append(tenant_id, id, step, {}, None)
         return Appended(first.first_seq, last.open_bytes, last.revision)
 
     def _append(
-        self, tenant_id: str, id: str, entries: Sequence[Entry], slots: Sequence[Slot],
-        counted: Mapping[str, Any], expect_revision: int | None,
+        self, tenant_id: str, id: str, new: Addition, counted: Mapping[str, Any], expect_revision: int | None
     ) -> Appended:
         guard = [] if expect_revision is None else [expect_revision]
-        statement = append_statement(dialect().name, len(entries), len(slots), tuple(counted), guarded=bool(guard))
-        texts = [dumps(value) for value in (*entries, *slots)]
-        length, needed, moment = sum(len(text.encode()) for text in texts), format_of(entries), now_ms()
-        parameters = [
-            *texts, length, length, needed, needed, moment, date_of(moment), *counted.values(), id, tenant_id
-        ]
-        # A turn that ends is sealed after its append; anything else finds room first.
-        limit = _NO_LIMIT if slots else page_limit()
-        rows = self._run_append(id, statement, [*parameters, limit, *guard], entries)
+        rows = self._write(tenant_id, id, new, counted, page_limit() - new.closing, guard)
         if not rows:
-            guard = [self._make_ready(tenant_id, id, expect_revision)][: len(guard)]
-            rows = self._run_append(id, statement, [*parameters, _NO_LIMIT, *guard], entries)
+            with transaction():
+                rows = self._append_with_care(tenant_id, id, new, counted, expect_revision)
         return Appended(*rows[0])
 
-    def _run_append(
-        self, id: str, statement: str, parameters: list[Any], entries: Sequence[Entry]
+    def _append_with_care(
+        self, tenant_id: str, id: str, new: Addition, counted: Mapping[str, Any], expect_revision: int | None
     ) -> list[tuple[Any, ...]]:
-        if dialect() is POSTGRES:
-            both = self._sql(APPEND_WITH_INDEX % statement)
-            return fetch(both, [*parameters, id, dumps(index_rows(entries))])
-        rows = fetch(self._sql(statement), parameters)
-        if rows:
-            self._index(id, rows[0][0], entries)
+        """The same where the fast append found no room, or another system's arrays, or must say why not."""
+        self._make_ready(tenant_id, id, expect_revision)
+        write = functools.partial(self._write, tenant_id, id, new, counted, _NO_LIMIT)
+        if self._open_bytes(id) > page_limit() and not new.only_answers:
+            self._seal(id)
+        if not new.slots or self._open_bytes(id) + new.length <= page_limit():
+            return write()
+        rows = write(sealing=True)
+        if not rows:
+            rows = write()
+            self._seal_around_open_turns(id)
         return rows
 
-    def _make_ready(self, tenant_id: str, id: str, expect_revision: int | None) -> int:
-        """Do what the append needs first: say why it can't be, adopt other systems' arrays, seal a full page.
+    def _write(
+        self, tenant_id: str, id: str, new: Addition, counted: Mapping[str, Any], open_limit: int,
+        guard: Sequence[int] = (), *, sealing: bool = False,
+    ) -> list[tuple[Any, ...]]:
+        """One append. No row where the open page has more than `open_limit` bytes or the row needs care
+        first; `sealing`, with all that the open page holds into a page row: no row where a turn would be cut."""
+        engine, moment, shape = dialect().name, now_ms(), (len(new.entries), len(new.slots))
+        statement = append_statement(engine, *shape, tuple(counted), guarded=bool(guard), sealing=sealing)
+        values = [
+            new.length, new.format, new.format, moment, date_of(moment), *counted.values(), id, tenant_id,
+            open_limit, *guard,
+        ]
+        first = [*new.texts, new.length, *([id] if sealing else [])]
+        seal = self._sql(seal_statement(engine, *shape, new.questions)) if sealing else ""
+        if dialect() is POSTGRES:
+            whole = APPEND_WITH_INDEX % (SEAL_FIRST % seal if seal else "", statement)
+            return fetch(self._sql(whole), [*first, *values, id, dumps(index_rows(new.entries))])
+        if seal:
+            if not change(seal, first):
+                return []
+            first = []
+        rows = fetch(self._sql(statement), [*first, *values])
+        if rows:
+            self._index(id, rows[0][0], new.entries)
+        return rows
 
-        Holds the row from here on; its revision now.
-        """
+    def _make_ready(self, tenant_id: str, id: str, expect_revision: int | None) -> None:
+        """Hold the row, or say why it can't be; adopt another system's arrays."""
         _, revision = self.lock(tenant_id, id)
         if expect_revision not in (None, revision):
             raise DocumentConflict(revision)
         self.ensure_adopted(tenant_id, id)
-        [(revision, open_bytes)] = fetch(self._sql("SELECT revision, open_bytes FROM {table} WHERE id = %s"), [id])
-        if open_bytes > page_limit():
-            self._seal(id)
-        return int(revision)
+
+    def _open_bytes(self, id: str) -> int:
+        [(open_bytes,)] = fetch(self._sql("SELECT open_bytes FROM {table} WHERE id = %s"), [id])
+        return int(open_bytes)
 
     def _index(self, id: str, first_seq: int, entries: Sequence[Entry]) -> None:
         change(INDEX[dialect().name], [id, first_seq, dumps(index_rows(entries))])
 
     def _seal(self, id: str) -> None:
         """Move the open page into a page row. The caller holds the row."""
-        insert, *reset = SEAL[dialect().name]
-        if change(self._sql(insert), [id]):
-            if reset:
-                change(self._sql(reset[0]), [id])
+        if change(self._sql(seal_statement(dialect().name)), [0, id]):
+            change(self._sql(f"UPDATE {{table}} SET {EMPTIED} WHERE id = %s"), [id])
         else:
             self._seal_around_open_turns(id)
 
@@ -195,8 +222,8 @@ class DocumentWriter(DocumentReader):
     def _insert_page(self, id: str, entries: list[Entry], slots: list[Slot]) -> None:
         change(
             self._sql(NEW_PAGE + " VALUES (%s, %s, %s, %s, %s, %s, %s)"),
-            [id, entries[0]["seq"], entries[-1]["seq"], len(entries), size([*entries, *slots]),
-             dumps(entries), dumps(slots)],
+            [id, entries[0]["seq"], entries[-1]["seq"], len(entries), dumps(entries), dumps(slots),
+             size([*entries, *slots])],
         )
 
     def find_turn(self, tenant_id: str, id: str, turn_id: str) -> int | None:

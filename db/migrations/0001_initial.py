@@ -85,6 +85,16 @@ TEXT_INDEX = {
     ),
 }
 
+# An open page is rewritten with every turn: compressing it each time costs more than its bytes. Sealed
+# pages, written once, are compressed.
+UNCOMPRESSED = {
+    "sqlite": (),
+    "postgres": tuple(
+        "ALTER TABLE {%s} ALTER message SET STORAGE EXTERNAL, ALTER reference SET STORAGE EXTERNAL" % table
+        for table in ("conversation", "api_4_conversation")
+    ),
+}
+
 TABLES = (
     "CREATE TABLE {tenant} (id varchar(32) PRIMARY KEY, name varchar(255) NOT NULL UNIQUE, "
     "create_time bigint NOT NULL)",
@@ -188,7 +198,7 @@ SPELLING = {
 def up(migrator, db):
     engine = db.dialect.name
     spelling = SPELLING[engine]
-    for statement in (*TABLES, *TEXT_INDEX[engine], FULL_VIEW[engine]):
+    for statement in (*TABLES, *UNCOMPRESSED[engine], *TEXT_INDEX[engine], FULL_VIEW[engine]):
         db.execute_sql(in_schema(spelled(statement, spelling), db.schema))
 
 

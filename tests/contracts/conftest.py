@@ -1,4 +1,4 @@
-"""For tests that leave streams unread: the server is closed when its runs have ended."""
+"""For tests that leave streams unread: an answer that waits, and a server that is closed when its runs have ended."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,7 @@ from flask import Flask
 
 from db.database import connection, fetch
 from tests.contracts.wire import ticks
+from tests.fakes import Gate, ScriptedModel
 
 
 @pytest.fixture
@@ -17,3 +18,12 @@ def settled(app: Flask) -> Iterator[None]:
         with connection():
             if not fetch("SELECT 1 FROM {run} WHERE status IN ('active', 'queued')"):
                 return
+
+
+@pytest.fixture
+def gate(model: ScriptedModel) -> Iterator[Gate]:
+    """The answer to "slow?": it says "half" and waits."""
+    gate = Gate("half")
+    model.script("slow?", gate)
+    yield gate
+    gate.opened.set()

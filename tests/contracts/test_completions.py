@@ -1,7 +1,7 @@
 """Questions over RAGFlow's completion paths: checks, frames, plain replies, errors, histories, limits."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -41,15 +41,6 @@ NO_CHAT_ID = "`chat_id` is required when `session_id` is provided."
 @pytest.fixture(params=[True, False], ids=["stream", "plain"])
 def streams(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
-
-
-@pytest.fixture
-def gate(model: ScriptedModel) -> Iterator[Gate]:
-    """The answer to "slow?": it says "half" and waits."""
-    gate = Gate("half")
-    model.script("slow?", gate)
-    yield gate
-    gate.opened.set()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Runs over our own routes: what is being answered can be seen and stopped, by its tenant alone."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,15 +10,6 @@ from tests.contracts.wire import ask, body, later, path, read, runs, spoken, str
 from tests.fakes import Gate, ScriptedModel, fails
 
 pytestmark = pytest.mark.usefixtures("settled")
-
-
-@pytest.fixture
-def gate(model: ScriptedModel) -> Iterator[Gate]:
-    """The answer to "slow?": it says "half" and waits."""
-    gate = Gate("half")
-    model.script("slow?", gate)
-    yield gate
-    gate.opened.set()
 
 
 @pytest.fixture

@@ -319,12 +319,12 @@ class TestReading:
     def test_the_text_is_the_parsed_document(self, id: str) -> None:
         text = CONVERSATIONS.load_text(TENANT, id)
         whole = CONVERSATIONS.load(TENANT, id)
-        assert (json.loads(text.message), json.loads(text.reference)) == (whole.entries, whole.slots)
+        assert (json.loads(text.array(0)), json.loads(text.array(1))) == (whole.entries, whole.slots)
         assert (text.parsed().entries, text.parsed().slots) == (whole.entries, whole.slots)
 
     def test_the_text_of_an_empty_document_is_two_empty_arrays(self, held) -> None:
         text = CONVERSATIONS.load_text(TENANT, new())
-        assert (json.loads(text.message), json.loads(text.reference)) == ([], [])
+        assert (json.loads(text.array(0)), json.loads(text.array(1))) == ([], [])
 
     @pytest.mark.settings(document={"page_bytes": 900, "batch_bytes": 6000})
     def test_many_texts_come_in_batches_and_lack_what_is_gone(self, id: str) -> None:

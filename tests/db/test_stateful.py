@@ -27,6 +27,7 @@ from services.api4_conversation_service import API4ConversationService
 from services.completions import Ask, Completions, Reading
 from services.conversation_service import ConversationService
 from services.dialog_service import DialogService
+from services.doctor import Doctor
 from services.events import Citations, End, Event, FinishReason, ReasoningDelta, Sources, TextDelta
 from services.principal import Principal
 from services.runs import RunService
@@ -153,6 +154,11 @@ class Conversations(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "workers"):
+            for document in TABLES:
+                with connection():
+                    ids = [session.id for session in self.known if session.document is document]
+                    assert document.delete(self.principal.tenant_id, ids or ["none"]) == set(ids)
+            self.doctor_finds_nothing()
             self.stop_process()
 
     # -- what a user does -----------------------------------------------------------------------
@@ -318,6 +324,10 @@ class Conversations(RuleBasedStateMachine):
             assert counted["revision"] >= session.revision, "a revision only grows"
             assert counted["next_seq"] >= session.next_seq, "a seq isn't given back"
             session.revision, session.next_seq = counted["revision"], counted["next_seq"]
+
+    @invariant()
+    def doctor_finds_nothing(self) -> None:
+        assert list(Doctor(retention_days=30).examine()) == []
 
     @invariant()
     def nothing_runs_and_votes_are_counted(self) -> None:

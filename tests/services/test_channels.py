@@ -56,7 +56,7 @@ def test_makes_an_empty_session_under_the_digest_of_its_three_names(dialog: Dial
     assert (made.tenant_id, made.dialog_id, made.user_id) == (TENANT, dialog.id, None)
     assert made.name == "channel:bot:room"
     text = ConversationService.text(Principal(TENANT), made.id)
-    assert (text.message, text.reference) == ("[]", "[]")
+    assert (text.array(0), text.array(1)) == (b"[]", b"[]")
 
 
 def test_a_given_name_is_kept_and_cut(dialog: Dialog) -> None:

@@ -1,7 +1,6 @@
 """What a model server can do wrong, and the failure that comes of it: its code, its text, in time."""
 
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -23,18 +22,10 @@ from tests.services.rag.model_server import (
     failure,
     model,
     refuses,
-    running,
     send,
     start,
     streams,
 )
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with running() as upstream:
-        yield upstream
-
 
 # -- failures -----------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -24,18 +23,10 @@ from tests.services.rag.model_server import (
     failure,
     model,
     refuses,
-    running,
     send,
     start,
     streams,
 )
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with running() as upstream:
-        yield upstream
-
 
 # -- what is sent -------------------------------------------------------------------------------
 
