@@ -18,7 +18,7 @@ from db.database import open_database
 from db.migrate import migrate
 from services.completions import Completions
 from services.models import ModelDirectory
-from services.workers import Workers
+from services.runs.workers import Workers
 
 BLUEPRINTS = (
     chats.blueprint, sessions.blueprint, completions.blueprint, tokens.blueprint, runs.blueprint, system.blueprint,
@@ -38,7 +38,7 @@ def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flas
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     models = models or ModelDirectory(settings.model)
-    workers = Workers(settings.runs)
+    workers = Workers(settings)
     app.extensions["chatkeep"] = Chatkeep(settings, models, workers, Completions(settings, workers, models))
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint, url_prefix=settings.server.base_path + (blueprint.url_prefix or ""))

@@ -7,7 +7,7 @@ from flask import current_app
 from conf.settings import Settings
 from services.completions import Completions
 from services.models import ModelDirectory
-from services.workers import Workers
+from services.runs.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)

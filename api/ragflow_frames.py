@@ -6,8 +6,8 @@ A stream ends once: by `data: true`, or by the one frame of a failure.
 from collections.abc import Iterator
 from typing import Any
 
-from services.completions import Reading
 from services.events import Event, FinishReason
+from services.runs.reading import Reading
 from services.structure_answer import Frame, Turn, structure_answer
 
 TERMINATOR = {"code": 0, "message": "", "data": True}
@@ -16,7 +16,7 @@ TERMINATOR = {"code": 0, "message": "", "data": True}
 class RagflowFrames:
     """Translates one run's events for one reader; `legacy` speaks the cumulative style of older clients."""
 
-    def __init__(self, reading: Reading, chat_id: str, *, legacy: bool = False, after: int = 0) -> None:
+    def __init__(self, reading: Reading, chat_id: str, *, legacy: bool = False) -> None:
         self.names = names(reading, chat_id)
         self.reading = reading
         self.legacy = legacy

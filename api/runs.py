@@ -7,13 +7,15 @@ from flask import Blueprint, Response, request
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
+from api.ragflow_frames import RagflowFrames
 from api.responses import success
+from api.sse import position, stream
 from db.models import Run
 from services.conversation_service import ConversationService
 from services.dialog_service import DialogService
 from services.errors import InvalidArgument
-from services.run_values import RunStatus
-from services.runs import RunService
+from services.runs.rows import RunService
+from services.runs.values import RunStatus
 
 blueprint = Blueprint("runs", __name__, url_prefix="/api/v1")
 blueprint.before_request(authenticate)
@@ -44,6 +46,13 @@ def cancel_in_session(chat_id: str, session_id: str, run_id: str) -> Response:
     return _cancel(RunService.get(principal(), run_id, session_id))
 
 
+@blueprint.get("/chats/<chat_id>/sessions/<session_id>/runs/<run_id>/events")
+def follow_in_session(chat_id: str, session_id: str, run_id: str) -> Response:
+    """A run of a session, as it is or was said."""
+    _own_session(chat_id, session_id)
+    return _follow(RunService.get(principal(), run_id, session_id))
+
+
 @blueprint.get("/runs/<run_id>")
 def get(run_id: str) -> Response:
     """One run, by its id alone."""
@@ -54,6 +63,19 @@ def get(run_id: str) -> Response:
 def cancel(run_id: str) -> Response:
     """Stop a run: its partial answer is stored. 409 where it has ended, and nothing changes."""
     return _cancel(RunService.get(principal(), run_id))
+
+
+@blueprint.get("/runs/<run_id>/events")
+def follow(run_id: str) -> Response:
+    """A run's frames from its first delta, or behind `Last-Event-ID`; each once, whichever server answers it."""
+    return _follow(RunService.get(principal(), run_id))
+
+
+def _follow(run: Run) -> Response:
+    reading = chatkeep().completions.read(principal(), run)
+    frames = RagflowFrames(reading, RunService.chat_of(run) or "")
+    after = position(request.headers.get("Last-Event-ID"), reading)
+    return stream(reading, frames, after=after, silence=chatkeep().settings.stream.keep_alive)
 
 
 def _cancel(run: Run) -> Response:

@@ -1,13 +1,14 @@
 """Server-sent events: the one place that frames events for the wire."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from flask import Response
 
 from api.responses import dumps
-from services.completions import Reading
-from services.events import Event
+from services.events import End, Event
+from services.runs.reading import Reading
 
 # A protocol's translator: the payloads that one event becomes, none or several.
 Translate = Callable[[Event], Iterable[Any]]
@@ -24,17 +25,34 @@ def frame(payload: Any, id: str | None = None) -> bytes:
     return b"%sdata:%s\n\n" % (head, dumps(payload))
 
 
-def stream(reading: Reading, translate: Translate, *, after: int = 0, silence: float = 15.0) -> Response:
-    """Follow a run and print its events. A reader that leaves ends the response, not the run."""
+def stream(reading: Reading, translate: Translate, *, after: float = 0, silence: float = 15.0) -> Response:
+    """Follow a run and print its events. A reader that leaves ends the response, not the run.
+
+    Events up to number `after` aren't printed again, but for the run's end.
+    """
     headers = HEADERS | {"X-Chatkeep-Run": reading.run_id}
     return Response(_frames(reading, translate, after, silence), headers=headers)
 
 
-def _frames(reading: Reading, translate: Translate, after: int, silence: float) -> Iterator[bytes]:
+def _frames(reading: Reading, translate: Translate, after: float, silence: float) -> Iterator[bytes]:
     yield b""  # the headers go out at once, before the model says a word
-    for numbered in reading.follow(after, silence):
+    for numbered in reading.follow(silence):
         if numbered is None:
             yield KEEP_ALIVE
             continue
         payloads = list(translate(numbered.event))
-        yield b"".join(frame(payload, f"{reading.run_id}:{numbered.n}") for payload in payloads)
+        if numbered.n > after or isinstance(numbered.event, End):
+            yield b"".join(frame(payload, f"{reading.run_id}:{numbered.n}") for payload in payloads)
+
+
+def position(last_event_id: str | None, reading: Reading) -> float:
+    """The number of the last event that a reader who comes back has seen.
+
+    Where that can't be told (another run's id, no id of ours, a run of which only the answer is left) it is
+    infinite: such a reader gets the run's end alone.
+    """
+    if not last_event_id:
+        return 0
+    run_id, _, n = last_event_id.rpartition(":")
+    known = reading.exact and run_id == reading.run_id and n.isascii() and n.isdecimal() and len(n) < 16
+    return int(n) if known else math.inf

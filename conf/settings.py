@@ -44,12 +44,17 @@ class RunSettings(Section):
     lease: float = Field(15, ge=1, le=3600, description="seconds a run belongs to a silent owner")
     renew: float = Field(5, gt=0, le=1200, description="seconds between renewals")
     poll: float = Field(0.5, gt=0, le=10, description="seconds between looks for cancelled and lost runs")
+    flush: float = Field(0.05, gt=0, le=5, description="seconds between two commits of the journal")
+    grace: float = Field(600, ge=0, le=86_400, description="seconds that an ended run's journal is kept")
+    limit: int = Field(1000, ge=1, le=100_000, description="runs a process answers at once; beyond it 503")
     queue_timeout: float = Field(30, ge=0, le=600, description="seconds a question waits for its turn")
     queue_length: int = Field(32, ge=0, le=10_000, description="questions that wait in one session")
-    keep: float = Field(600, ge=0, le=86_400, description="seconds an ended run can be joined in memory")
 
 
 class StreamSettings(Section):
+    durability: Literal["before_send", "after_send"] = Field(
+        "before_send", description="whether readers get a delta after its commit, or 25 ms earlier before it"
+    )
     keep_alive: float = Field(15, gt=0, le=300, description="seconds of silence before a comment line")
 
 

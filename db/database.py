@@ -7,17 +7,23 @@ fetched to its end, since an open RETURNING keeps SQLite's write lock.
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from peewee import DatabaseProxy, OperationalError
-from playhouse.pool import PooledPostgresqlDatabase, PooledSqliteDatabase
+import stamina
+from peewee import DatabaseProxy, InterfaceError, InternalError, OperationalError
+from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase, PooledSqliteDatabase
 
 from conf.settings import DocumentSettings, Settings
 
+Result = TypeVar("Result")
+
 database = DatabaseProxy()
+
+# What passes: a lost connection, a restart, a lock held too long, a full pool, a standby not promoted yet.
+TROUBLE = (OperationalError, InterfaceError, InternalError, MaxConnectionsExceeded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +34,15 @@ class Dialect:
     now: str
     for_update: str  # FOR UPDATE would block the foreign-key checks of child rows
     find: str  # the function that finds a text in a text
+    skip_locked: str  # the same, but for rows that somebody holds just now
+    items: str  # a table of the texts in a JSON array
     raw: str  # what JSON is read as: SQLite's driver decodes a text, which nobody needs to send it on
 
 
-SQLITE = Dialect("sqlite", "((julianday('now') - 2440587.5) * 86400.0)", "", "instr", "blob")
+SQLITE = Dialect("sqlite", "((julianday('now') - 2440587.5) * 86400.0)", "", "instr", "", "json_each(%s)", "blob")
 POSTGRES = Dialect(
-    "postgres", "extract(epoch from clock_timestamp())::float8", " FOR NO KEY UPDATE", "strpos", "text"
+    "postgres", "extract(epoch from clock_timestamp())::float8", " FOR NO KEY UPDATE", "strpos",
+    " FOR NO KEY UPDATE SKIP LOCKED", "json_array_elements_text(%s::json)", "text",
 )
 
 PRAGMAS = {
@@ -170,7 +179,7 @@ def render(statement: str) -> str:
 def _render(statement: str, schema: str | None) -> str:
     spoken = dialect()
     text = statement
-    for word in ("now", "for_update", "raw"):
+    for word in ("now", "for_update", "skip_locked", "items", "raw"):
         text = text.replace("{%s}" % word, getattr(spoken, word))
     for table in TABLES:
         text = text.replace("{%s}" % table, f'"{schema}".{table}' if schema else table)
@@ -186,3 +195,12 @@ def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...
 def change(statement: str, parameters: Sequence[Any] = ()) -> int:
     """The number of rows that one statement changed."""
     return int(database.execute_sql(render(statement), parameters).rowcount)
+
+
+def retried(work: Callable[[], Result], timeout: float = 10.0) -> Result:
+    """`work` again on a fresh connection while the database is in trouble, for `timeout` seconds. It must be
+    safe to repeat: a commit whose answer was lost happened."""
+    for attempt in stamina.retry_context(on=TROUBLE, attempts=None, timeout=timeout, wait_max=2):
+        with attempt:
+            return work()
+    raise AssertionError("unreachable")

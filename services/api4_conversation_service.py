@@ -8,7 +8,7 @@ from db.document import API4_CONVERSATIONS, Appended
 from db.models import API4Conversation
 from services.conversation_service import ConversationService
 from services.principal import Principal
-from services.runs import statistics
+from services.runs.rows import statistics
 
 
 class API4ConversationService(ConversationService):

@@ -5,30 +5,35 @@ already isn't asked twice: its caller joins the run, or gets its stored ending a
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from conf.settings import Settings
-from db.database import connection
+from db.database import connection, retried
 from db.document import CONVERSATIONS, PagedDocument
 from db.ids import new_id
 from db.models import Dialog, Run
-from services.errors import Busy, InvalidData
+from services.errors import Busy, InvalidData, NotFound
 from services.events import Answerer, End, ErrorCode, Event, FinishReason, Question
 from services.messages import text_of
 from services.models import ModelDirectory
 from services.principal import Principal
 from services.rag.chat_models import ChatModel
 from services.rag.pipeline import DialogAnswerer
-from services.run_values import Given, Start
-from services.runs import Occupied, RunService, TurnExists, stored_input
+from services.runs import journal
+from services.runs.live import LiveRun, failure
+from services.runs.reading import Reading
+from services.runs.rows import Occupied, RunService, TurnExists, document_of, stored_input
+from services.runs.values import Given, RunStatus, Start
+from services.runs.workers import Workers
 from services.structure_answer import given_answer, given_slot, replay
-from services.workers import LiveRun, Numbered, Workers
 
 HISTORY_ENTRIES = 200
+NO_ANSWER = "This question has no stored answer; ask again under a new id."
+NOT_KEPT = "Nothing of this answer was stored."
 _POLL = 0.1  # seconds between two looks at a queue that another process may move
 
 
@@ -54,27 +59,6 @@ class Ask:
     document: PagedDocument = CONVERSATIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A run's events for one reader: live ones as they come, or a stored ending from its start."""
-
-    run_id: str
-    session_id: str | None
-    turn_id: str
-    live: LiveRun | None = None
-    stored: tuple[Event, ...] = ()
-    answered_at: float = 0.0  # the answer's `created_at`
-
-    def follow(self, after: int = 0, silence: float = 15.0) -> Iterator[Numbered | None]:
-        """Events behind number `after`; None for each `silence` seconds without one."""
-        if self.live is not None:
-            yield from self.live.follow(after, silence)
-            return
-        for n, event in enumerate(self.stored, start=1):
-            if n > after:
-                yield Numbered(n, event)
-
-
 class Completions:
     """Asks questions of chats. One a process; it owns no state but its workers."""
 
@@ -89,7 +73,7 @@ class Completions:
         Raises Busy (409) after the queue's timeout or by policy, InvalidData where the message id is
         stored with other content, DocumentMissing, Unavailable.
         """
-        self.workers.refuse_when_draining()
+        self.workers.refuse_new()
         start = self._start(principal, ask)
         if ask.session_id is not None:
             known = self._find_turn(principal, ask, start)
@@ -127,32 +111,34 @@ class Completions:
 
     def _enter(self, principal: Principal, ask: Ask, start: Start) -> None:
         """Make the run active, now or when its turn comes."""
+        owner, lease = self.workers.owner, self.settings.lease
         try:
-            RunService.begin(start, self.workers.owner, self.settings.lease)
+            retried(lambda: RunService.begin(start, owner, lease))
             return
         except Occupied:
             if ask.on_conflict is OnConflict.REJECT:
                 raise Busy("this session is answering another question", retry_after=1) from None
         if ask.on_conflict is OnConflict.INTERRUPT:
             self._interrupt(principal, str(ask.session_id))
-        RunService.enqueue(start, self.workers.owner, self.settings.lease, self.settings.queue_length)
-        try:
-            self._wait_for_turn(start)
-        except BaseException:
-            RunService.withdraw(start.id)
-            raise
+        with self.workers.queued(start.id):
+            retried(lambda: RunService.enqueue(start, owner, lease, self.settings.queue_length))
+            try:
+                self._wait_for_turn(start)
+            except BaseException:
+                RunService.withdraw(start.id)
+                raise
 
     def _wait_for_turn(self, start: Start) -> None:
         deadline = time.monotonic() + self.settings.queue_timeout
         while True:
             try:
-                RunService.promote(start)
+                retried(lambda: RunService.promote(start))
                 return
             except Occupied:
                 left = deadline - time.monotonic()
             if left <= 0:
                 raise Busy("this session is still answering earlier questions", retry_after=1)
-            self.workers.refuse_when_draining()
+            self.workers.refuse_new()
             self.workers.wait_for_end(min(left, _POLL))
 
     def _interrupt(self, principal: Principal, session_id: str) -> None:
@@ -192,39 +178,73 @@ class Completions:
         return next((entry for entry in entries if entry["role"] == "user"), None)
 
     def attach(
-        self, principal: Principal, session_id: str, turn_id: str, run: Run | None,
+        self, principal: Principal, session_id: str | None, turn_id: str, run: Run | None,
         document: PagedDocument = CONVERSATIONS,
     ) -> Reading:
-        """Read a known run: live in this process, or its stored ending as soon as it is stored."""
-        run_id = run.id if run else turn_id
-        deadline = time.monotonic() + self.settings.queue_timeout
-        while run is not None and run.status in ("active", "queued"):
+        """Read a known run from its first event: while it is answered, wherever that is, and afterwards.
+
+        Raises Busy where it waits for its turn longer than the queue's timeout, or was withdrawn.
+        """
+        if run is not None and run.status == RunStatus.QUEUED:
+            run = self._wait_for_promotion(principal, run)
+        if run is not None and run.status == RunStatus.ACTIVE:
             live = self.workers.find(run.id)
             if live is not None:
                 return _reading(session_id, live)
+            tape = partial(self.workers.follower.tape, run.id)
+            return Reading(run.id, session_id, turn_id, run.started_at or 0.0, tape)
+        answered_at, ending = self._ending(principal, session_id, turn_id, run, document)
+        said = self._journaled(run)
+        run_id = run.id if run else turn_id
+        return Reading(run_id, session_id, turn_id, answered_at, stored=said or ending, exact=bool(said))
+
+    def read(self, principal: Principal, run: Run) -> Reading:
+        """The same for a run alone. Raises Busy, DocumentMissing."""
+        with connection():
+            document = document_of(run.tenant_id, run.conversation_id) if run.conversation_id else CONVERSATIONS
+        return self.attach(principal, run.conversation_id, str(run.turn_id), run, document)
+
+    def _wait_for_promotion(self, principal: Principal, run: Run) -> Run:
+        deadline = time.monotonic() + self.settings.queue_timeout
+        while run.status == RunStatus.QUEUED:
             if time.monotonic() > deadline:
-                raise Busy("this question is being answered by another process", retry_after=1)
+                raise Busy("this question still waits for its turn", retry_after=1)
             self.workers.wait_for_end(_POLL)
-            run = RunService.find_known(principal, session_id, turn_id, None)
-        answered_at, ending = self._ending(principal, session_id, turn_id, document)
-        return Reading(run_id, session_id, turn_id, stored=tuple(ending), answered_at=answered_at)
+            try:
+                run = RunService.get(principal, run.id)
+            except NotFound:
+                raise Busy("the waiting question was withdrawn", retry_after=1) from None
+        return run
+
+    def _journaled(self, run: Run | None) -> tuple[Event, ...]:
+        """All that an ended run said, as long as its journal is kept."""
+        if run is None or not run.last_n:
+            return ()
+        with connection():
+            return tuple(each.event for each in journal.read(run.id))
 
     def _ending(
-        self, principal: Principal, session_id: str, turn_id: str, document: PagedDocument
-    ) -> tuple[float, list[Event]]:
+        self, principal: Principal, session_id: str | None, turn_id: str, run: Run | None, document: PagedDocument
+    ) -> tuple[float, tuple[Event, ...]]:
+        """When it was answered, and the stored ending as events."""
+        if session_id is None:  # nothing was stored but how it ended
+            assert run is not None
+            code = ErrorCode(run.error_code) if run.error_code else None
+            return run.started_at or 0.0, (End(FinishReason(str(run.finish_reason)), None, code, NOT_KEPT),)
         with connection():
             whole = document.load_turn(principal.tenant_id, session_id, turn_id)
         if not whole.entries:
             raise Busy("the waiting question was withdrawn", retry_after=1)
         answer = next((entry for entry in reversed(whole.entries) if entry["role"] == "assistant"), None)
         if answer is None:
-            return 0.0, [End(FinishReason.ERROR, error_code=ErrorCode.INTERNAL_ERROR,
-                             error_message="This question has no stored answer; ask again under a new id.")]
-        return answer.get("created_at") or 0.0, replay(answer, whole.slots[0] if whole.slots else None)
+            return 0.0, (failure(ErrorCode.INTERNAL_ERROR, NO_ANSWER),)
+        return answer.get("created_at") or 0.0, tuple(replay(answer, whole.slots[0] if whole.slots else None))
 
 
 def _reading(session_id: str | None, live: LiveRun) -> Reading:
-    return Reading(live.start.id, session_id, live.start.turn_id, live, answered_at=live.turn.created_at)
+    return Reading(
+        live.start.id, session_id, live.start.turn_id, live.turn.created_at, lambda: nullcontext(live.tape)
+    )
 
 
 def _given_history(history: list[dict[str, Any]]) -> Given:

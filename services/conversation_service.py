@@ -12,7 +12,7 @@ from db.models import Conversation, Dialog, DocumentRow, touched
 from services.dialog_service import ordered
 from services.errors import InvalidArgument, InvalidData, NotFound
 from services.principal import Principal, owned_by
-from services.runs import RunService
+from services.runs.rows import RunService
 
 NAME_LENGTH = 255  # characters; longer names are cut
 DEFAULT_NAME = "New session"

@@ -98,6 +98,11 @@ def _final(turn: Turn, end: End, message_id: str, session_id: str | None) -> Fra
     )
 
 
+def closing(turn: Turn) -> list[Event]:
+    """What must be said before a turn's end, wherever it breaks off: reasoning is closed."""
+    return [ReasoningEnd()] if turn.thinking else []
+
+
 def answer_entry(turn: Turn, turn_id: str, run_id: str, end: End) -> dict[str, Any]:
     """The assistant entry of an ended turn. Its content is the model's text, never an error's."""
     entry: dict[str, Any] = {

@@ -138,7 +138,7 @@ def test_the_broad_except_stands_at_the_outermost_catch_only():
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception"))
     ]
-    assert catching == ["services/workers.py"]
+    assert catching == ["services/runs/workers.py"]
 
 
 def test_no_import_hides_in_a_function():

@@ -149,6 +149,7 @@ TABLES = (
     "CREATE UNIQUE INDEX run_idempotency ON {run} (conversation_id, idempotency_key)",
     "CREATE INDEX run_started ON {run} (conversation_id, started_at)",
     "CREATE INDEX run_open ON {run} (lease_until) WHERE status IN ('active', 'queued')",
+    "CREATE INDEX run_journaled ON {run} (ended_at) WHERE last_n > 0",
     "CREATE TABLE {run_event} (run_id varchar(32) NOT NULL, n bigint NOT NULL, payload text NOT NULL, "
     "PRIMARY KEY (run_id, n))",
 

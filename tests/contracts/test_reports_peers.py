@@ -20,7 +20,8 @@ from services.conversation_service import ConversationService
 from services.errors import Busy
 from services.events import ErrorCode, TextDelta
 from services.principal import Principal
-from services.runs import RunService
+from services.runs.recovery import recover
+from services.runs.rows import RunService
 from tests.conftest import Person
 from tests.contracts.wire import (
     ask,
@@ -315,7 +316,7 @@ def test_a_dead_owners_run_is_ended_and_the_session_is_free(
     assert gate.reached.wait(10)
     with connection():
         change("UPDATE {run} SET owner = 'elsewhere:1:1', lease_until = {now} - 1 WHERE status = 'active'")
-    assert RunService.recover(Principal.system()) == 1
+    assert recover(Principal.system()) == 1
     run = runs(alice, session)[0]
     assert (run["status"], run["outcome"], run["finish_reason"]) == ("interrupted", "lost", "interrupted")
     assert ask(alice, chat, "next", session)["answer"] == "You said: next"
@@ -428,11 +429,11 @@ def test_a_shutdown_waits_for_an_answer_that_is_just_being_stored(
     gate = Gate("all")
     model.script("q", gate)
     response = alice("POST", path(chat), body("q", session))
-    lines = response.iter_encoded()
+    assert gate.reached.wait(10)
+    live = app.extensions["chatkeep"].workers.find(response.headers["X-Chatkeep-Run"])
     with held(alice, session):
         gate.opened.set()
-        while b"done" not in next(lines):
-            pass
+        until(lambda: live.ending)
         closing = later(lambda: close_app(app))
         with pytest.raises(TimeoutError):
             closing.result(0.3)

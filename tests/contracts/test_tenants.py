@@ -11,6 +11,7 @@ from db.database import connection
 from db.ids import new_id
 from db.models import ROWS, Run
 from tests.contracts.shared_server import acme, alice, app, bob, charlie, models, overrides, person  # noqa: F401
+from tests.contracts.wire import frames
 
 OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz")}
 NOT_OWNED = (200, 109, "no authorization")
@@ -51,8 +52,10 @@ CASES = {
     ("POST", f"{CHAT}/completions"): Case(QUESTION | {"session_id": "{session_id}"}),
     ("GET", f"{SESSION}/runs"): Case(stranger=FOREIGN_RUN),
     ("GET", f"{SESSION}/runs/<run_id>"): Case(stranger=FOREIGN_RUN),
+    ("GET", f"{SESSION}/runs/<run_id>/events"): Case(stranger=FOREIGN_RUN),
     ("POST", f"{SESSION}/runs/<run_id>/cancel"): Case(owner=(409, 409), stranger=FOREIGN_RUN),
     ("GET", "/api/v1/runs/<run_id>"): Case(stranger=FOREIGN_RUN),
+    ("GET", "/api/v1/runs/<run_id>/events"): Case(stranger=FOREIGN_RUN),
     ("POST", "/api/v1/runs/<run_id>/cancel"): Case(owner=(409, 409), stranger=FOREIGN_RUN),
     ("GET", "/api/v1/system/tokens"): Case(stranger=NOTHING_NAMED),
     ("POST", "/api/v1/system/tokens"): Case({"name": "new"}, stranger=NOTHING_NAMED),
@@ -128,7 +131,9 @@ def test_every_route_of_the_server_has_a_case_here(app):
 @pytest.mark.parametrize("who", ["alice", "bob"])
 def test_every_token_of_the_tenant_may_do_it(route, who, request, named):
     answer = call(request.getfixturevalue(who), route, named)
-    assert (answer.status_code, answer.get_json()["code"]) == CASES[route].owner
+    streamed = answer.mimetype == "text/event-stream"
+    code = frames(answer.get_data(as_text=True))[-1]["code"] if streamed else answer.get_json()["code"]
+    assert (answer.status_code, code) == CASES[route].owner
 
 
 @every_route
@@ -184,11 +189,11 @@ def test_ones_own_chat_opens_no_foreign_session(route, charlie, untouched):
     assert rows_of(tenant_id) == before
 
 
-@pytest.mark.parametrize("tail", ["", "/cancel"], ids=["read", "cancel"])
+@pytest.mark.parametrize("tail", ["", "/events", "/cancel"], ids=["read", "follow", "cancel"])
 def test_a_run_is_reached_through_its_own_session_only(alice, named, tail):
     other = alice.ok("POST", f"/chats/{named['chat_id']}/sessions", {"name": "other"})
     path = f"/chats/{named['chat_id']}/sessions/{other['id']}/runs/{named['run_id']}{tail}"
-    answer = alice("POST" if tail else "GET", path)
+    answer = alice("POST" if tail == "/cancel" else "GET", path)
     assert answer.status_code == 404
 
 

@@ -30,9 +30,9 @@ from services.dialog_service import DialogService
 from services.doctor import Doctor
 from services.events import Citations, End, Event, FinishReason, ReasoningDelta, Sources, TextDelta
 from services.principal import Principal
-from services.runs import RunService
+from services.runs.rows import RunService
+from services.runs.workers import Workers
 from services.structure_answer import END_THINK, THINK
-from services.workers import Workers
 from tests.factories import DialogFactory
 from tests.fakes import Gate, ScriptedModels, chunk, fails, says
 from tests.invariants import assert_sound, counters
@@ -144,7 +144,7 @@ class Conversations(RuleBasedStateMachine):
             update={"document": self.base.document.model_copy(update={"page_bytes": self.limit})}
         )
         open_database(settings)
-        self.workers = Workers(settings.runs)
+        self.workers = Workers(settings)
         self.workers.open()
         self.completions = Completions(settings, self.workers, ScriptedModels())
 

@@ -25,6 +25,7 @@ def test_a_killed_server_leaves_a_question_an_interrupted_answer_and_a_working_s
     stored = requests.get(where, headers=headers, timeout=10).json()["data"]
     question, answer = stored["messages"][-2:]
     assert (question["content"], answer["finish_reason"]) == ("Count to six.", "interrupted")
+    assert answer["content"].startswith("one two"), "what its reader saw"
     assert [slot["message_id"] for slot in stored["reference"]] == [question["id"]]
     [run] = requests.get(f"{where}/runs", headers=headers, timeout=10).json()["data"]
     assert (run["status"], run["outcome"]) == ("interrupted", "lost")

@@ -20,10 +20,11 @@ from services.conversation_service import ConversationService
 from services.errors import Busy, NotFound
 from services.events import End, ErrorCode, Event, FinishReason, TextDelta
 from services.principal import Principal
-from services.run_values import Given, Outcome, Right, Start, is_dead_neighbour, this_process
-from services.runs import Occupied, RunService, TurnExists
+from services.runs.recovery import recover
+from services.runs.rows import Occupied, RunService, TurnExists
+from services.runs.values import Given, Outcome, Right, Start, is_dead_neighbour, this_process
+from services.runs.workers import Workers
 from services.structure_answer import Turn
-from services.workers import Workers
 from tests.factories import DialogFactory
 from tests.fakes import Gate, ScriptedModel, ScriptedModels, fails, says
 from tests.invariants import assert_sound, ended_turns, index_rows, turn_ids
@@ -167,7 +168,7 @@ class TestEnd:
 
     def test_of_one_whose_lease_was_taken_writes_nothing(self, id: str) -> None:
         start = begin(id, "t1", lease=-1)
-        assert RunService.recover(SYSTEM) == 1
+        assert recover(SYSTEM) == 1
         before = load(id)
         assert not end(start, "too late")
         assert load(id) == before
@@ -185,7 +186,7 @@ class TestEnd:
         for _ in range(25):
             id = new_session()
             start = begin(id, "t1", lease=-1)
-            told = together(lambda start=start: end(start), lambda: RunService.recover(SYSTEM))
+            told = together(lambda start=start: end(start), lambda: recover(SYSTEM))
             assert sum(map(int, told)) == 1, told
             assert len(answers(id)) == 1
             assert_all_in_place(id)
@@ -227,20 +228,20 @@ class TestRecovery:
         for _ in range(25):
             id = new_session()
             begin(id, "t1", lease=-1)
-            told = together(*[lambda: RunService.recover(SYSTEM)] * 2)
+            told = together(*[lambda: recover(SYSTEM)] * 2)
             assert sorted(told) == [0, 1]
             assert answers(id) == [("", "interrupted")]
             assert_all_in_place(id)
 
     def test_leaves_a_run_with_a_lease_alone(self, id: str) -> None:
         begin(id, "t1")
-        assert RunService.recover(SYSTEM) == 0
+        assert recover(SYSTEM) == 0
         assert run_rows(id) == [("t1", "active", None)]
 
     def test_spares_a_run_that_is_renewed_while_it_looks(self, id: str) -> None:
         begin(id, "t1", lease=-1)
         found: list[int] = []
-        recoverer = threading.Thread(target=lambda: found.append(RunService.recover(SYSTEM)), daemon=True)
+        recoverer = threading.Thread(target=lambda: found.append(recover(SYSTEM)), daemon=True)
         with connection(), transaction():
             change("UPDATE {run} SET lease_until = {now} + 60")
             recoverer.start()
@@ -252,7 +253,7 @@ class TestRecovery:
 
     def test_leaves_this_process_alone_while_it_has_a_lease(self, id: str) -> None:
         begin(id, "t1", owner=this_process())
-        assert RunService.recover(SYSTEM) == 0
+        assert recover(SYSTEM) == 0
 
     @pytest.mark.parametrize("kind", ["gone", "another start"])
     def test_at_start_ends_what_a_dead_neighbour_left_though_its_lease_runs(self, id: str, store, kind: str) -> None:
@@ -260,7 +261,7 @@ class TestRecovery:
         dead.wait()
         pid = dead.pid if kind == "gone" else os.getpid()
         begin(id, "t1", owner=f"{socket.gethostname()}:{pid}:1.5")
-        workers = Workers(store.runs)
+        workers = Workers(store)
         workers.open()
         try:
             assert answers(id) == [("", "interrupted")]
@@ -272,19 +273,19 @@ class TestRecovery:
     def test_drops_a_queued_run_whose_owner_is_gone(self, id: str) -> None:
         begin(id, "t1")
         RunService.enqueue(start_of(id, "t2"), LATER, -1, 5)
-        RunService.recover(SYSTEM)
+        recover(SYSTEM)
         assert run_rows(id) == [("t1", "active", None)]
         assert turn_ids(load(id).entries) == ["t1"]
 
     def test_ends_a_run_without_a_session(self, store) -> None:
         RunService.begin(Start(TENANT, None, {"role": "user", "content": "q", "id": "t1"}), ELSEWHERE, -1)
-        assert RunService.recover(SYSTEM) == 1
+        assert recover(SYSTEM) == 1
 
     def test_ends_the_runs_of_both_tables(self, store) -> None:
         ids = [new_session(), new_session(API4_CONVERSATIONS)]
         for id, document in zip(ids, (CONVERSATIONS, API4_CONVERSATIONS), strict=True):
             begin(id, "t1", lease=-1, document=document)
-        assert RunService.recover(SYSTEM) == 2
+        assert recover(SYSTEM) == 2
         assert_all_in_place(ids[1], API4_CONVERSATIONS)
 
     @pytest.mark.parametrize("owner", [None, "", "no colons"])
@@ -292,13 +293,13 @@ class TestRecovery:
         begin(id, "t1", lease=-1)
         with connection():
             change("UPDATE {run} SET owner = %s", [owner])
-        assert RunService.recover(SYSTEM) == 1
+        assert recover(SYSTEM) == 1
 
     def test_ends_a_run_whose_session_is_gone(self, id: str) -> None:
         begin(id, "t1", lease=-1)
         with connection(), transaction():
             change("DELETE FROM {conversation} WHERE id = %s", [id])
-        RunService.recover(SYSTEM)
+        recover(SYSTEM)
         assert run_rows(id) in ([], [("t1", "interrupted", "lost")])
 
     def test_knows_a_living_neighbour(self) -> None:
@@ -376,7 +377,7 @@ class Desk:
 
     def __init__(self, settings: Any) -> None:
         self.model = ScriptedModel()
-        self.workers = Workers(settings.runs)
+        self.workers = Workers(settings)
         self.completions = Completions(settings, self.workers, ScriptedModels())
         with connection():
             self.dialog: Dialog = DialogFactory(tenant_id=TENANT)
@@ -454,7 +455,7 @@ class TestAWholeTurn:
         reading = desk.ask(id, "q", gate)
         assert gate.reached.wait(5)
         ConversationService.delete(ALICE, desk.dialog.id, [id])
-        wait_for(lambda: reading.live.ended_at is not None)
+        wait_for(lambda: desk.completions.workers.find(reading.run_id) is None)
 
     def test_taken_over_by_a_recoverer_tells_its_reader(self, desk: Desk, gate: Gate) -> None:
         id = desk.session()
@@ -462,11 +463,13 @@ class TestAWholeTurn:
         assert gate.reached.wait(5)
         with connection():
             change("UPDATE {run} SET owner = %s, lease_until = {now} - 1", [ELSEWHERE])
-        assert RunService.recover(SYSTEM) in (0, 1)
+        assert recover(SYSTEM) in (0, 1)
         gate.opened.set()
-        *_, last = read(reading)
+        *seen, last = read(reading)
         assert last.finish_reason is FinishReason.ERROR
-        assert answers(id) == [("", "interrupted")]
+        [(text, finish)] = answers(id)
+        assert finish == "interrupted"
+        assert text.startswith("".join(event.text for event in seen)), "what was seen is stored"
         assert_all_in_place(id)
 
     def test_cancelled_through_its_row_stops_and_keeps_its_text(self, desk: Desk, gate: Gate) -> None:

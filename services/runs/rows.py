@@ -6,7 +6,7 @@ it rolls back, because somebody else ended it.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,9 +17,10 @@ from db.document import API4_CONVERSATIONS, CONVERSATIONS, DocumentMissing, Page
 from db.jsontext import dumps, loads
 from db.models import Run
 from services.errors import Busy, NotFound
-from services.events import End, FinishReason
+from services.events import End, Event
 from services.principal import Principal, owned_by
-from services.run_values import Outcome, Right, RunStatus, Start, is_dead_neighbour
+from services.runs import journal
+from services.runs.values import Outcome, Right, RunStatus, Start
 from services.structure_answer import Turn, answer_entry, answer_slot
 
 
@@ -43,7 +44,7 @@ class RunService:
 
     @classmethod
     def begin(cls, start: Start, owner: str, lease: float) -> None:
-        """Append the question and insert its run as active, or neither.
+        """Append the question and insert its run as active, or neither. Safe to try again after a lost connection.
 
         Raises Occupied, TurnExists, DocumentMissing.
         """
@@ -59,7 +60,7 @@ class RunService:
                 if not inserted:
                     raise Occupied
         except IntegrityError as error:
-            raise cls._judge(start) from error
+            cls._judge(start, error)
 
     @classmethod
     def enqueue(cls, start: Start, owner: str, lease: float, length: int) -> None:
@@ -81,7 +82,7 @@ class RunService:
                     [*_identity(start), owner, lease, False, last + 1, dumps(start.question)],
                 )
         except IntegrityError as error:
-            raise cls._judge(start) from error
+            cls._judge(start, error)
 
     @classmethod
     def promote(cls, start: Start) -> None:
@@ -90,10 +91,13 @@ class RunService:
         Raises Occupied, Busy where the queued run is gone, DocumentMissing.
         """
         with connection():
-            rows = fetch("SELECT arrival FROM {run} WHERE id = %s AND status = 'queued'", [start.id])
+            rows = fetch("SELECT arrival, status FROM {run} WHERE id = %s", [start.id])
             if not rows:
                 raise Busy("the waiting question was withdrawn", retry_after=1)
-            before = [start.conversation_id, rows[0][0]]
+            [(arrival, status)] = rows
+            if status == RunStatus.ACTIVE:  # by a try whose connection was lost
+                return
+            before = [start.conversation_id, arrival]
             if fetch(_OPEN_BEFORE, before):
                 raise Occupied
             try:
@@ -107,7 +111,7 @@ class RunService:
                     if not promoted:
                         raise Occupied
             except IntegrityError as error:
-                raise cls._judge(start) from error
+                cls._judge(start, error)
 
     @classmethod
     def withdraw(cls, run_id: str) -> None:
@@ -116,50 +120,66 @@ class RunService:
             change("DELETE FROM {run} WHERE id = %s AND status = 'queued'", [run_id])
 
     @classmethod
-    def end(cls, start: Start, turn: Turn, end: End, outcome: Outcome, right: Right) -> bool:
+    def end(
+        cls, start: Start, turn: Turn, end: End, outcome: Outcome, right: Right,
+        said: tuple[int, Sequence[Event]] | None = None,
+    ) -> bool:
         """Store the answer, its slot and the run's end, once. False where the run isn't the caller's any more.
 
-        Safe to try again after a lost connection. Raises DocumentMissing.
+        `said` is what the journal lacks, and the number of its last event. Safe to try again after a lost
+        connection. Raises DocumentMissing.
         """
         with connection():
             try:
                 with transaction():
-                    if start.conversation_id is not None:
-                        start.document.append(
-                            start.tenant_id, start.conversation_id,
-                            [answer_entry(turn, start.turn_id, start.id, end)], [answer_slot(turn, start.turn_id)],
-                            **_statistics(start.document, turn, end),
-                        )
-                    if not cls._close(start.id, end, outcome, right):
-                        raise Occupied
+                    cls.end_here(start, turn, end, outcome, right, said)
             except Occupied:
                 return False
         return True
 
     @classmethod
-    def _close(cls, run_id: str, end: End, outcome: Outcome, right: Right) -> bool:
+    def end_here(
+        cls, start: Start, turn: Turn, end: End, outcome: Outcome, right: Right,
+        said: tuple[int, Sequence[Event]] | None,
+    ) -> None:
+        """The same in the caller's transaction. Raises Occupied, which must roll it back."""
+        if start.conversation_id is not None:
+            start.document.append(
+                start.tenant_id, start.conversation_id,
+                [answer_entry(turn, start.turn_id, start.id, end)], [answer_slot(turn, start.turn_id)],
+                **_statistics(start.document, turn, end),
+            )
+        if not cls._close(start.id, end, outcome, right, said[0] if said else 0):
+            raise Occupied
+        if said:
+            journal.add(start.id, *said)
+
+    @classmethod
+    def _close(cls, run_id: str, end: End, outcome: Outcome, right: Right, last_n: int) -> bool:
         status = {
             Outcome.SUCCESS: RunStatus.COMPLETE, Outcome.LENGTH: RunStatus.COMPLETE,
             Outcome.ERROR: RunStatus.ERRORED,
         }.get(outcome, RunStatus.INTERRUPTED)
         closed = change(
             "UPDATE {run} SET status = %s, outcome = %s, finish_reason = %s, error_code = %s, error_message = %s,"
-            " usage = %s, ended_at = {now}, lease_until = NULL WHERE id = %s AND status = 'active' AND "
+            " usage = %s, ended_at = {now}, lease_until = NULL, last_n = %s WHERE id = %s AND status = 'active' AND "
             + right.condition,
             [
                 status, outcome, end.finish_reason, end.error_code, end.detail or end.error_message,
-                dumps(asdict(end.usage)) if end.usage else None, run_id, *right.values,
+                dumps(asdict(end.usage)) if end.usage else None, last_n, run_id, *right.values,
             ],
         )
         return closed > 0
 
     @classmethod
-    def renew(cls, owner: str, lease: float) -> None:
-        """Prolong the lease of all this owner's open runs."""
+    def renew(cls, owner: str, ids: Sequence[str], lease: float) -> None:
+        """Prolong the lease of these runs of the owner's, but for rows that somebody holds just now."""
         with connection():
             change(
-                "UPDATE {run} SET lease_until = {now} + %s WHERE owner = %s AND status IN ('active', 'queued')",
-                [lease, owner],
+                """UPDATE {run} SET lease_until = {now} + %s WHERE id IN (
+                SELECT id FROM {run} WHERE id IN (SELECT value FROM {items}) AND owner = %s
+                AND status IN ('active', 'queued'){skip_locked})""",
+                [lease, dumps(list(ids)), owner],
             )
 
     @classmethod
@@ -172,37 +192,6 @@ class RunService:
         return {run_id: bool(cancelled) for run_id, cancelled in rows}
 
     @classmethod
-    def recover(cls, principal: Principal) -> int:
-        """End the runs that lost their owner, as interrupted; drop queued ones. The number ended."""
-        ended = 0
-        open_runs = Run.select().where(owned_by(principal, Run), Run.status.in_(["active", "queued"]))
-        with connection():
-            expired = {row[0] for row in fetch(
-                "SELECT id FROM {run} WHERE status IN ('active', 'queued') AND lease_until < {now}"
-            )}
-            runs = list(open_runs)
-        dead = {owner for owner in {str(run.owner) for run in runs} if is_dead_neighbour(owner)}
-        for run in runs:
-            if run.owner in dead:
-                ended += cls._recover(run, Right.of_owner(run.owner))
-            elif run.id in expired:
-                ended += cls._recover(run, Right("lease_until < {now}"))
-        return ended
-
-    @classmethod
-    def _recover(cls, run: Run, right: Right) -> bool:
-        with connection():
-            if run.status == RunStatus.QUEUED:
-                return change(f"DELETE FROM {{run}} WHERE id = %s AND status = 'queued' AND {right.condition}",
-                              [run.id, *right.values]) > 0
-            try:
-                document = document_of(run.tenant_id, run.conversation_id) if run.conversation_id else CONVERSATIONS
-                start = Start(run.tenant_id, run.conversation_id, {"id": run.turn_id}, document, id=run.id)
-                return cls.end(start, Turn(), End(FinishReason.INTERRUPTED), Outcome.LOST, right)
-            except DocumentMissing:  # the session is gone; so is the place for an answer
-                return cls._close(run.id, End(FinishReason.INTERRUPTED), Outcome.LOST, right)
-
-    @classmethod
     def get(cls, principal: Principal, run_id: str, session_id: str | None = None) -> Run:
         """One run of the caller's. Raises NotFound, alike for an unknown and a foreign one."""
         query = Run.select().where(owned_by(principal, Run), Run.id == run_id)
@@ -213,6 +202,15 @@ class RunService:
         if run is None:
             raise NotFound("Run not found!")
         return run
+
+    @classmethod
+    def chat_of(cls, run: Run) -> str | None:
+        """The chat whose session a run belongs to; None for a run that stores nothing, or whose session is gone."""
+        whose = """SELECT dialog_id FROM {conversation} WHERE id = %s
+            UNION ALL SELECT dialog_id FROM {api_4_conversation} WHERE id = %s"""
+        with connection():
+            rows = fetch(whose, [run.conversation_id] * 2)
+        return rows[0][0] if rows else None
 
     @classmethod
     def find_known(
@@ -260,15 +258,18 @@ class RunService:
             raise Busy("this turn is being answered; stop it first or try again later", retry_after=1)
 
     @classmethod
-    def _judge(cls, start: Start) -> Exception:
-        """What a unique violation meant: this very turn, or another run of the session."""
+    def _judge(cls, start: Start, violation: IntegrityError) -> None:
+        """What a unique violation meant: this very run, committed before its connection was lost; its turn,
+        or another run of the session: those are raised."""
         same = """SELECT 1 FROM {run} WHERE conversation_id = %s AND
             (turn_id = %s OR client_run_id = %s OR idempotency_key = %s)"""
         with connection():
+            if fetch("SELECT 1 FROM {run} WHERE id = %s AND status IN ('active', 'queued')", [start.id]):
+                return
             known = fetch(same, [start.conversation_id, start.turn_id, start.client_run_id, start.idempotency_key])
             stored = fetch("SELECT 1 FROM {message_index} WHERE conversation_id = %s AND uid = %s",
                            [start.conversation_id, start.turn_id])
-        return TurnExists() if known or stored else Occupied()
+        raise (TurnExists() if known or stored else Occupied()) from violation
 
 
 def document_of(tenant_id: str, conversation_id: str) -> PagedDocument:
