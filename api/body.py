@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from flask import Request, current_app, request
+from gunicorn.http.errors import ParseException
 from werkzeug.datastructures import MultiDict
 from werkzeug.utils import cached_property
 
 from conf.settings import LimitSettings
 from db.jsontext import IntegerTooBig, clean
-from services.errors import InvalidArgument
+from services.errors import InvalidArgument, TooLarge
 
 _FAR = 10**9  # a page beyond every list, and a number that every database takes
 MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
@@ -44,10 +45,11 @@ def read_object(limit: int | None = None) -> dict[str, Any]:
 
     Raises TooLarge, InvalidArgument, StringBody. Cleaned: no NUL, no lone surrogate, no NaN.
     """
-    request.max_content_length = limit or limits().body_bytes
+    limit = limit or limits().body_bytes
+    request.max_content_length = limit
     if request.mimetype == "application/x-www-form-urlencoded":
         return clean(request.form.to_dict())  # type: ignore[no-any-return]
-    raw = request.get_data(cache=True)
+    raw = _raw(limit)
     if not raw.strip():
         return {}
     if request.mimetype != "application/json":
@@ -60,6 +62,17 @@ def read_object(limit: int | None = None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArgument(f"the JSON body is {_kind(value)}; it must be an object")
     return clean(value)  # type: ignore[no-any-return]
+
+
+def _raw(limit: int) -> bytes:
+    request.max_content_length = limit + 1  # a body without a length is cut there, silently
+    try:
+        raw = request.get_data(cache=True)
+    except (OSError, ParseException):  # chunks that aren't HTTP's, or end too early
+        raise InvalidArgument("the body could not be read: its transfer encoding is broken") from None
+    if len(raw) > limit:
+        raise TooLarge(f"the body is larger than {limit} bytes")
+    return raw
 
 
 def _parse(raw: bytes) -> Any:

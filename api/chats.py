@@ -1,12 +1,13 @@
 """Chats over RAGFlow's API: one ordered list of checks, the same for creating and changing."""
 
+from collections import Counter
 from typing import Any
 
 from flask import Blueprint, Response, request
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import descending, ids_of, paging, read_object
+from api.body import descending, ids_of, limits, paging, read_object
 from api.deletions import report
 from api.responses import build_chat_response, success
 from db.models import Dialog
@@ -19,12 +20,14 @@ from services.dialog_service import (
 )
 from services.errors import ChatkeepError, InvalidArgument, InvalidData, NotOwned
 from services.knowledge.datasets import DatasetService
+from services.messages import configured
 from services.models import DEFAULT, model_id
 
 blueprint = Blueprint("chats", __name__, url_prefix="/api/v1/chats")
 blueprint.before_request(authenticate)
 
 NAME_BYTES = 255
+PROMPT_TEXTS = ("system", "prologue", "empty_response")
 DEFAULTS: dict[str, Any] = {
     "description": "A helpful Assistant", "icon": "", "top_n": 6, "top_k": 1024, "similarity_threshold": 0.1,
     "vector_similarity_weight": 0.3, "rerank_id": "", "llm_setting": {}, "dataset_ids": [],
@@ -207,6 +210,8 @@ def _datasets(value: Any) -> list[str]:
     if any(item is not None and not isinstance(item, str) for item in value):
         raise InvalidArgument("every item of `dataset_ids` must be the text of an id")
     ids = list(dict.fromkeys(item for item in value if item))
+    if len(ids) > limits().ids:
+        raise InvalidArgument(f"`dataset_ids` holds {len(ids)} ids; at most {limits().ids} are allowed")
     DatasetService.check(principal(), ids)
     return ids
 
@@ -242,6 +247,9 @@ def _resolves(by_name: str, name: str) -> bool:
 
 def _prompt(value: Any) -> dict[str, Any]:
     prompt = _object("prompt_config", value)
+    for name in PROMPT_TEXTS:
+        if isinstance(prompt.get(name), dict | list):
+            raise InvalidArgument(f"`prompt_config.{name}` must be a text")
     parameters = prompt.get("parameters")
     if parameters is None:
         return {key: item for key, item in prompt.items() if key != "parameters"}
@@ -249,8 +257,8 @@ def _prompt(value: Any) -> dict[str, Any]:
         isinstance(item, dict) and isinstance(item.get("key"), str) for item in parameters
     ):
         raise InvalidArgument("`parameters` must be a list of objects, each with a text as `key`")
-    keys = [item["key"] for item in parameters]
-    repeated = next((key for key in keys if keys.count(key) > 1), None)
+    counts = Counter(item["key"] for item in parameters)
+    repeated = next((key for key, count in counts.items() if count > 1), None)
     if repeated is not None:
         raise InvalidData(f"`parameters` contains duplicate key: {repeated}")
     return prompt
@@ -262,7 +270,7 @@ def _parameters(prompt: dict[str, Any], dataset_ids: list[str]) -> list[dict[str
     given = prompt.get("parameters")
     if given is None:
         return [knowledge, date]
-    if not given and dataset_ids and "{knowledge}" in str(prompt["system"]):
+    if not given and dataset_ids and "{knowledge}" in configured(prompt["system"]):
         given = [knowledge]
     return given if any(item["key"] == "date" for item in given) else [*given, date]
 

@@ -1,5 +1,7 @@
 """Questions over RAGFlow's two completion paths: checks in RAGFlow's order, then one use case."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ from db.models import Dialog
 from services.completions import Ask, OnConflict
 from services.conversation_service import ConversationService
 from services.dialog_service import DialogService
-from services.errors import InvalidArgument, InvalidData, NotFound, TooLarge
+from services.errors import ChatkeepError, InvalidArgument, InvalidData, NotFound, TooLarge
 from services.events import FinishReason
 from services.rag.chat_models import ChatModel
 from services.rag.prompts import SAMPLING
@@ -78,7 +80,8 @@ def _complete(path_chat_id: str) -> Response:
     if dialog is None or not stores:
         ask = replace(ask, session_id=None)
     elif not session_id:
-        ask = replace(ask, session_id=_new_session(dialog, body))
+        with _new_session(dialog, body) as session_id:
+            return _answer(replace(ask, session_id=session_id), dialog, streams=streams, legacy=legacy)
     return _answer(ask, dialog, streams=streams, legacy=legacy)
 
 
@@ -109,6 +112,8 @@ def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
         given = [{"role": "user", "content": body["question"]} | files]
     if not isinstance(given, list) or not given:
         raise InvalidArgument("`messages` must be a non-empty list.")
+    if len(given) > limits().messages:
+        raise InvalidArgument(f"`messages` holds {len(given)} messages; at most {limits().messages} are allowed")
     if any(not isinstance(message, dict) for message in given):
         raise InvalidArgument("Every item in `messages` must be an object.")
     if any("role" not in message or "content" not in message for message in given):
@@ -127,7 +132,7 @@ def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
 def _message(message: dict[str, Any]) -> dict[str, Any]:
     role, content = message["role"], message["content"]
     if role not in ("user", "assistant", "system"):
-        raise InvalidArgument(f"a message's `role` must be user, assistant or system, not {str(role)[:80]!r}")
+        raise InvalidArgument(f"a message's `role` must be user, assistant or system, not {dumps(role).decode()[:80]}")
     if not isinstance(content, str):
         raise InvalidArgument(f"a message's `content` must be a text, not {dumps(content).decode()[:80]}")
     if len(content.encode()) > limits().message_bytes:
@@ -177,7 +182,17 @@ def _options(body: dict[str, Any]) -> dict[str, Any]:
         value = body.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InvalidArgument(f"`{name}` must be a number, not {dumps(value).decode()[:80]}")
+    if not _names_documents(body.get("doc_ids")):
+        raise InvalidArgument(
+            f"`doc_ids` must be a list of ids, or a text with commas, not {dumps(body['doc_ids']).decode()[:80]}"
+        )
     return {key: value for key, value in body.items() if key not in REQUEST_KEYS}
+
+
+def _names_documents(value: Any) -> bool:
+    return value is None or isinstance(value, str) or (
+        isinstance(value, list) and len(value) <= limits().ids and all(isinstance(id, str) for id in value)
+    )
 
 
 def _policy(body: dict[str, Any]) -> OnConflict:
@@ -193,7 +208,12 @@ def _idempotency_key() -> str | None:
     return text_field({"Idempotency-Key": request.headers.get("Idempotency-Key")}, "Idempotency-Key")
 
 
-def _new_session(dialog: Dialog, body: dict[str, Any]) -> str:
+@contextmanager
+def _new_session(dialog: Dialog, body: dict[str, Any]) -> Iterator[str]:
+    """A session for this question; a refused call leaves nothing, not even that."""
     session = ConversationService.create(principal(), dialog, user_id=text_field(body, "user_id"))
-    return str(session.id)
-
+    try:
+        yield str(session.id)
+    except ChatkeepError:
+        ConversationService.delete(principal(), dialog.id, [session.id])
+        raise

@@ -72,6 +72,7 @@ class LimitSettings(Section):
     body_bytes: int = Field(2_000_000, ge=1, description="a JSON body")
     upload_bytes: int = Field(32_000_000, ge=1, description="an upload, or a completion with a whole history")
     message_bytes: int = Field(262_144, ge=1, description="one user message")
+    messages: int = Field(10_000, ge=1, description="messages a completion brings along")
     extra_bytes: int = Field(16_384, ge=1, description="what a client adds to its message")
     json_depth: int = Field(64, ge=4, le=500, description="nesting of a JSON body")
     ids: int = Field(1_000, ge=1, description="ids a call")

@@ -91,8 +91,9 @@ class Completions:
 
     def _start(self, principal: Principal, ask: Ask) -> Start:
         question = {"id": new_id(), "created_at": time.time()} | ask.question
+        given = _given_history(ask.history or [], str(question["id"]))
         return Start(
-            principal.tenant_id, ask.session_id, question, ask.document, _given_history(ask.history or []),
+            principal.tenant_id, ask.session_id, question, ask.document, given,
             kind=ask.kind, idempotency_key=ask.idempotency_key,
         )
 
@@ -247,20 +248,25 @@ def _reading(session_id: str | None, live: LiveRun) -> Reading:
     )
 
 
-def _given_history(history: list[dict[str, Any]]) -> Given:
-    """A client's earlier messages, ready to be stored: an opening line, then whole turns with their slots."""
+def _given_history(history: list[dict[str, Any]], question_id: str) -> Given:
+    """A client's earlier messages, ready to be stored: an opening line, then whole turns with their slots.
+
+    Users' messages keep their ids, which name turns; an answer keeps its own where no other message has it.
+    """
     opening: list[dict[str, Any]] = []
     turns: list[tuple[list[dict[str, Any]], dict[str, Any]]] = []
-    uids: set[str] = set()
+    uids = {question_id, *(given.get("id") for given in history if given["role"] == "user")}
     for given in history:
-        uid = given.get("id") if given.get("id") not in uids else None
-        message = given | {"uid": uid or new_id()}
-        uids.add(message["uid"])
-        if message["role"] == "user":
-            turn_id = message["uid"]
-            turns.append(([message | {"id": turn_id, "created_at": time.time()}], given_slot(turn_id)))
-        elif message["role"] == "assistant" and turns:
-            turns[-1][0].append(given_answer(message, turns[-1][1]["message_id"]))
-        elif message["role"] == "assistant":
-            opening.append(given_answer(message, None))
+        id = given.get("id")
+        if given["role"] == "user":
+            turn_id = id or new_id()
+            entry = given | {"id": turn_id, "uid": turn_id, "created_at": time.time()}
+            turns.append(([entry], given_slot(turn_id)))
+        elif given["role"] == "assistant":
+            message = given | {"uid": id if id and id not in uids else new_id()}
+            uids.add(message["uid"])
+            if turns:
+                turns[-1][0].append(given_answer(message, turns[-1][1]["message_id"]))
+            else:
+                opening.append(given_answer(message, None))
     return Given(opening, turns)

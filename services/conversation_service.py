@@ -11,6 +11,7 @@ from db.ids import channel_session_id, legacy_channel_session_id
 from db.models import Conversation, Dialog, DocumentRow, touched
 from services.dialog_service import ordered
 from services.errors import InvalidArgument, InvalidData, NotFound
+from services.messages import configured
 from services.principal import Principal, owned_by
 from services.runs.rows import RunService
 
@@ -33,14 +34,14 @@ class ConversationService:
         **columns: Any,
     ) -> DocumentRow:
         """A new session that begins with the chat's prologue, where it has one."""
-        prologue = dialog.prompt_config.get("prologue") or ""
+        prologue = configured(dialog.prompt_config.get("prologue"))
         with connection(), transaction():
             return cls.document.create(
                 {
                     "tenant_id": principal.tenant_id, "dialog_id": dialog.id, "user_id": user_id,
                     "name": clip(name or DEFAULT_NAME), "name_source": "user" if name else "default",
                 } | columns,
-                prologue if isinstance(prologue, str) else str(prologue),
+                prologue,
             )
 
     @classmethod

@@ -3,10 +3,10 @@
 Pure functions. Stored order is arrival order; another protocol's layout is made when it is read.
 """
 
-import itertools
 import re
 from typing import Any
 
+from db.jsontext import dumps
 from db.legacy import arrays
 
 Entry = dict[str, Any]
@@ -33,6 +33,13 @@ def text_of(content: Any) -> str:
         parts = (part.get("text") if isinstance(part, dict) else part for part in content)
         return "\n".join(part for part in parts if isinstance(part, str))
     return "" if content is None else str(content)
+
+
+def configured(value: Any) -> str:
+    """A text of a chat's configuration, where a client may have put another JSON value: as JSON says it."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None or value is False else dumps(value)
 
 
 def ragflow_view(entries: list[Entry], slots: list[Slot]) -> tuple[list[Entry], list[Slot]]:
@@ -119,16 +126,15 @@ def _joins(earlier: Entry, later: Entry) -> bool:
 def _with_tool_answers(messages: list[Entry]) -> list[Entry]:
     """Each tool call followed by its answer, in the calls' order; answers without their call are left out."""
     paired: list[Entry] = []
-    for place, message in enumerate(messages):
+    answers: dict[str, Entry] = {}  # to the calls of the message before them
+    for message in reversed(messages):
         if message["role"] == "tool":
+            answers[str(message.get("tool_call_id"))] = message
             continue
-        paired.append(message)
-        behind = itertools.takewhile(lambda later: later["role"] == "tool", messages[place + 1 :])
-        answers: dict[str, Entry] = {}
-        for answer in behind:
-            answers.setdefault(str(answer.get("tool_call_id")), answer)
-        paired.extend(
+        calls = [
             answers.get(call["id"], {"role": "tool", "tool_call_id": call["id"], "content": _INTERRUPTED_TOOL})
             for call in message.get("tool_calls", ())
-        )
-    return paired
+        ]
+        paired += [*reversed(calls), message]
+        answers = {}
+    return paired[::-1]

@@ -9,7 +9,7 @@ from typing import Any
 from db.models import Dialog
 from services.errors import InvalidArgument, ModelFailure
 from services.events import Citations, End, ErrorCode, Event, Question, Sources, TextDelta
-from services.messages import for_model, text_of
+from services.messages import configured, for_model, text_of
 from services.principal import Principal
 from services.rag.chat_models import ChatModel, ExtractiveChatModel, ModelRequest
 from services.rag.citations import narrow, parse_ids
@@ -46,7 +46,7 @@ class DialogAnswerer:
         chunks = [wire_chunk(passage) for passage in passages]
         if self._datasets and quotes:
             yield Sources(chunks, doc_aggs(chunks))
-        empty = str(self._prompt.get("empty_response") or "")
+        empty = configured(self._prompt.get("empty_response"))
         if self._datasets and not passages and empty:
             yield TextDelta(empty)
             yield End()
@@ -57,7 +57,7 @@ class DialogAnswerer:
     def _small_talk(self, question: Question) -> str:
         """The prologue, where a greeting meets a model that can only quote."""
         if isinstance(self.model, ExtractiveChatModel) and is_small_talk(question.text):
-            return str(self._prompt.get("prologue") or "")
+            return configured(self._prompt.get("prologue"))
         return ""
 
     def _retrieve(self, question: Question) -> list[Document]:
@@ -123,7 +123,7 @@ def _is_number(value: Any) -> bool:
 def _ids(value: Any) -> list[str] | None:
     """Document ids as a list or a text with commas; None where none are named."""
     ids = value.split(",") if isinstance(value, str) else value or []
-    return [str(id).strip() for id in ids if str(id).strip()] or None
+    return [id.strip() for id in ids if id.strip()] or None
 
 
 def _is_off(value: Any) -> bool:

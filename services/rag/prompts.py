@@ -10,6 +10,7 @@ from datetime import date
 from typing import Any
 
 from services.errors import InvalidArgument
+from services.messages import configured
 from services.rag.retrievers import Document
 
 SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "max_tokens")
@@ -74,7 +75,7 @@ def render_system(
     for a required parameter that `options` lacks.
     """
     system = prompt_config.get("system")
-    template = "" if system is None else str(system)
+    template = configured(system)
     knowledge = numbered(passages) or _text(options.get("knowledge"))
     parts = [_filled(template, _parameters(prompt_config, options) | {"knowledge": knowledge})]
     if passages and "{knowledge}" not in template:
@@ -112,7 +113,7 @@ def _parameters(prompt_config: Mapping[str, Any], options: Mapping[str, Any]) ->
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+    return configured(value)
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:

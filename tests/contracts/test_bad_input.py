@@ -8,6 +8,7 @@ text and a client's JSON stand in its body, and how to read back what was stored
 import itertools
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -355,10 +356,27 @@ def test_a_field_of_any_type_is_taken_or_refused_with_a_sentence(world, route, f
     ("completions", "messages.0.role", {"a": 1}), ("completions", "messages.0.role", ["user"]),
     ("completions", "messages.0.role", None), ("completions", "messages.0.role", True),
     ("completions", "on_conflict", {"a": 1}), ("completions", "session_id", {"a": 1}),
+    ("completions", "messages", [{"role": {"a": None}, "content": "x"}, {"role": "user", "content": "y"}]),
+    *(("completions", "doc_ids", value) for value in (True, 5, 1.5, {"a": 1}, [{}], ["x", None], [["a"]])),
+    *(("create chat", f"prompt_config.{name}", value) for name in ("prologue", "empty_response", "system")
+      for value in ({"a": None}, [None])),
 ], ids=str)
 def test_a_refused_value_is_not_shown_in_pythons_words(world, route, field, value):
     body = with_field(json.loads(ROUTES[route].body("text", '"x"', world)), field, value)
     assert send(world, ROUTES[route], json.dumps(body)).get_json()["code"] in (101, 102)
+
+
+def test_a_long_list_takes_no_time_to_be_looked_through(world):
+    """Two megabytes of parameters, of dataset ids, of messages: each is one pass, or a refusal."""
+    many, names = [{"key": "%x" % n} for n in range(100_000)], [str(n) for n in range(100_000)]
+    began = time.monotonic()
+    for route, field, value in (
+        ("create chat", "prompt_config.parameters", many), ("create chat", "dataset_ids", names),
+        ("completions", "messages", [{"role": "user", "content": "q"}] * 10_001),
+    ):
+        body = with_field(json.loads(ROUTES[route].body("text", '"x"', world)), field, value)
+        assert send(world, ROUTES[route], json.dumps(body)).get_json()["code"] in (0, 101)
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("old_form", [{"a": 1}, ["x"], 1, True, "x\x00y"], ids=str)

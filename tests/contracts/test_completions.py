@@ -1002,3 +1002,26 @@ def test_a_surrogate_pair_cut_between_two_deltas_is_joined(
     model.script("hello", lambda: says("a\ud83d", "\ude00b\x00", "\ud83d"))
     assert text_of(stream(alice, chat, "hello", session)) == "a😀b\ufffd"
     assert spoken(alice, session)[-1] == ("assistant", "a😀b\ufffd")
+
+
+# -- what a refusal leaves, and ids that meet ------------------------------------------------------
+
+
+def test_a_refused_question_leaves_no_session(alice: Person, chat: Any, app: Flask) -> None:
+    app.extensions["chatkeep"].workers.draining = True
+    assert alice("POST", path(chat), body("q")).status_code == 503
+    assert alice.ok("GET", f"/chats/{chat['id']}/sessions") == []
+
+
+@pytest.mark.parametrize("on_conflict", ["queue", "reject", "interrupt"])
+def test_an_answers_id_in_a_given_history_gives_way_to_a_question_of_that_id(
+    alice: Person, chat: Any, session: Any, on_conflict: str
+) -> None:
+    """A question's id names its turn."""
+    given = [("assistant", "z"), ("user", "u1"), ("assistant", "a1"), ("user", "z"), ("assistant", "z"), ("user", "a1")]
+    messages = [{"role": role, "content": f"text {n}", "id": id} for n, (role, id) in enumerate(given)]
+    ask(alice, chat, "", session, pass_all_history_messages=True, on_conflict=on_conflict, messages=messages)
+    stored = read(alice, session)["messages"]
+    assert [(entry["id"], entry["content"]) for entry in stored if entry["role"] == "user"] == [
+        ("u1", "text 1"), ("z", "text 3"), ("a1", "text 5")
+    ]

@@ -58,7 +58,7 @@ def test_knowledge_of_the_request_serves_a_chat_without_passages() -> None:
     assert render_system({"system": "Know {knowledge}"}, [], {"knowledge": "this"}, True) == "Know this"
 
 
-@pytest.mark.parametrize(("system", "text"), [(42, "42"), (True, "True"), (None, ""), ("", "")])
+@pytest.mark.parametrize(("system", "text"), [(42, "42"), (True, "true"), (None, ""), ("", "")])
 def test_a_system_prompt_may_be_no_text(system: Any, text: str) -> None:
     assert render_system({"system": system}, [], {}, True) == text
 

@@ -1,0 +1,41 @@
+"""What only a socket can send: bodies in chunks, sound and broken, within the limit and beyond it."""
+
+import contextlib
+import json
+import socket
+from typing import Any
+
+import pytest
+
+
+def reply(server: Any, token: str, path: str, body: bytes) -> tuple[int, Any]:
+    """The status and JSON of an answer to these bytes after the head of a chunked request."""
+    head = (
+        f"POST /api/v1{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    port = int(server.base.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as wire:
+        wire.sendall(head.encode())
+        with contextlib.suppress(ConnectionError):  # it has read enough
+            wire.sendall(body)
+        answered = b"".join(iter(lambda: wire.recv(65_536), b""))
+    head_of_answer, _, text = answered.partition(b"\r\n\r\n")
+    return int(head_of_answer.split()[1]), json.loads(text[text.index(b"{"):text.rindex(b"}") + 1])
+
+
+def chunked(text: bytes, size: int = 60_000) -> bytes:
+    parts = [text[at:at + size] for at in range(0, len(text), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(("path", "limit"), [("/chats", 2_000_000), ("/chat/completions", 32_000_000)])
+def test_a_body_in_chunks_is_read_whole_refused_when_broken_and_bounded(server, path, limit) -> None:
+    server.start()
+    token = server.token()
+    whole = json.dumps({"name": "in chunks", "question": "q", "stream": False}).encode()
+    assert reply(server, token, path, chunked(whole, 7))[1]["code"] == 0
+    assert reply(server, token, path, b"zz\r\n")[1]["code"] == 101
+    status, answered = reply(server, token, path, chunked(b" " * (limit + 1) + whole))
+    assert (status, answered["code"]) == (413, 413)
+    assert "Traceback" not in server.log.read_text()
