@@ -8,7 +8,7 @@ ifdef PORT
 export CHATKEEP_PORT := $(PORT)
 endif
 
-.PHONY: setup run test check bench clean
+.PHONY: setup run test check faults bench clean
 
 setup: $(VENV)/app.stamp
 
@@ -24,6 +24,9 @@ check: $(VENV)/check.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_architecture.py -s
+
+faults: $(VENV)/test.stamp
+	FAULTS_TURNS=2000 FAULTS_COUNT=200 $(BIN)/python -m pytest -q tests/faults
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m tests.bench.document
