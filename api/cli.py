@@ -58,6 +58,8 @@ def settings_of(**overrides: Any) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "value_error":  # a rule of ours, which names what it is about
+            raise Refusal(f"setting {name}: {first['ctx']['error']}") from None
         raise Refusal(f"setting {name}: {first['msg']} (got {first['input']!r})") from None
 
 

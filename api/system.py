@@ -32,9 +32,11 @@ def healthz() -> Response:
 
 @blueprint.get("/readyz")
 def readyz() -> Response:
-    """Ready for requests: the database answers, and the server isn't shutting down. Else 503."""
+    """Ready for requests: the database answers, runs are kept, and the server isn't shutting down. Else 503."""
     if chatkeep().workers.draining:
         return envelope(503, "the server is shutting down", None, 503)
+    if not chatkeep().workers.is_well:
+        return envelope(503, "a thread that keeps the runs has ended; restart the server", None, 503)
     with connection():
         fetch("SELECT 1")
     return success({"database": "ok"})

@@ -6,9 +6,9 @@ Read once at start from the environment (`CHATKEEP_DATABASE_URL`), a `.env` file
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -49,6 +49,15 @@ class RunSettings(Section):
     limit: int = Field(1000, ge=1, le=100_000, description="runs a process answers at once; beyond it 503")
     queue_timeout: float = Field(30, ge=0, le=600, description="seconds a question waits for its turn")
     queue_length: int = Field(32, ge=0, le=10_000, description="questions that wait in one session")
+
+    @model_validator(mode="after")
+    def _renewed_in_time(self) -> Self:
+        if self.renew * 2 > self.lease:
+            raise ValueError(
+                f"`runs.renew` ({self.renew}) must be at most half of `runs.lease` ({self.lease}): "
+                "one late renewal would lose every run"
+            )
+        return self
 
 
 class StreamSettings(Section):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg2
+import psycopg2.extensions
 import stamina
 from peewee import DatabaseProxy, InterfaceError, InternalError, OperationalError
 from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase, PooledSqliteDatabase
@@ -78,6 +80,18 @@ class SqlitePool(PooledSqliteDatabase):
         super()._set_pragmas(conn)  # type: ignore[misc]
 
 
+class LossIsOperational(psycopg2.extensions.cursor):
+    """psycopg2 has two classes for a lost connection; the plain DatabaseError would also be that of our bugs."""
+
+    def execute(self, *query: Any) -> None:
+        try:
+            super().execute(*query)
+        except psycopg2.DatabaseError as error:
+            if type(error) is psycopg2.DatabaseError:
+                raise psycopg2.OperationalError(*error.args) from error
+            raise
+
+
 class PostgresPool(PooledPostgresqlDatabase):
     """A pool that asks a connection whether it lives after checkout, outside the pool's lock.
 
@@ -140,7 +154,7 @@ def _open_postgres(url: str, settings: Settings, pool: dict[str, Any]) -> Pool:
     options = {} if settings.database.pooler else {
         "options": " ".join(f"-c {name}={value}" for name, value in _TIMEOUTS.items())
     }
-    opened = PostgresPool(url, **_KEEPALIVE, **options, **pool)
+    opened = PostgresPool(url, cursor_factory=LossIsOperational, **_KEEPALIVE, **options, **pool)
     opened.schema = settings.database.schema_name
     return opened
 

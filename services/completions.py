@@ -24,9 +24,10 @@ from services.principal import Principal
 from services.rag.chat_models import ChatModel
 from services.rag.pipeline import DialogAnswerer
 from services.runs import journal
+from services.runs.finding import document_of, stored_input
 from services.runs.live import LiveRun, failure
 from services.runs.reading import Reading
-from services.runs.rows import Occupied, RunService, TurnExists, document_of, stored_input
+from services.runs.rows import Occupied, RunService, TurnExists
 from services.runs.values import Given, RunStatus, Start
 from services.runs.workers import Workers
 from services.structure_answer import given_answer, given_slot, replay

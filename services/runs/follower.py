@@ -39,11 +39,15 @@ class Follower:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        if self._thread.is_alive():
+        if self.is_alive:
             self._thread.join(5)
 
     @contextmanager

@@ -40,10 +40,14 @@ class Keeper:
         if not self._woken.is_set():
             self._woken.set()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         self._stopped = True
         self._woken.set()
-        if self._thread.is_alive():
+        if self.is_alive:
             self._thread.join(5)
 
     def _keep(self) -> None:

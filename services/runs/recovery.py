@@ -12,17 +12,19 @@ from db.models import Run
 from services.events import End, FinishReason
 from services.principal import Principal, owned_by
 from services.runs import journal
-from services.runs.rows import Occupied, RunService, document_of
+from services.runs.finding import document_of
+from services.runs.rows import Occupied, RunService
 from services.runs.values import Outcome, Right, RunStatus, Start, is_dead_neighbour
 from services.structure_answer import Turn, closing, structure_answer
 
 log = structlog.get_logger()
 
+_SWEEP = 10.0  # seconds between two looks for journals whose grace is over
 INTERRUPTED = End(FinishReason.INTERRUPTED)
 
 
 class Recovery:
-    """A thread that looks every `renew` seconds, and drops journals that nobody can want any more."""
+    """A thread that looks every `poll` seconds, and now and then drops journals that nobody can want any more."""
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
@@ -34,17 +36,24 @@ class Recovery:
         recover(Principal.system())
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         self._stopped.set()
-        if self._thread.is_alive():
+        if self.is_alive:
             self._thread.join(5)
 
     def _look(self) -> None:
-        while not self._stopped.wait(self.settings.renew):
+        swept = time.monotonic()
+        while not self._stopped.wait(self.settings.poll):
             try:
                 recover(Principal.system())
-                with connection():
-                    journal.forget(self.settings.grace)
+                if time.monotonic() - swept > _SWEEP:
+                    swept = time.monotonic()
+                    with connection():
+                        journal.forget(self.settings.grace)
             except TROUBLE:
                 log.warning("the database does not answer; lost runs wait", exc_info=True)
 
@@ -52,36 +61,33 @@ class Recovery:
 def recover(principal: Principal) -> int:
     """End the runs that lost their owner, as interrupted; drop queued ones. The number ended."""
     with connection():
-        expired = {row[0] for row in fetch(
-            "SELECT id FROM {run} WHERE status IN ('active', 'queued') AND lease_until < {now}"
-        )}
-        runs = list(Run.select().where(owned_by(principal, Run), Run.status.in_(["active", "queued"])))
-    dead = {owner for owner in {str(run.owner) for run in runs} if is_dead_neighbour(owner)}
-    lost = [
-        (run, Right.of_owner(run.owner) if run.owner in dead else Right("lease_until < {now}"))
-        for run in runs if run.owner in dead or run.id in expired
-    ]
-    return sum(_recover(run, right) for run, right in lost)
+        open_runs = fetch("SELECT id, owner, lease_until < {now} FROM {run} WHERE status IN ('active', 'queued')")
+    dead = {owner for owner in {str(owner) for _, owner, _ in open_runs} if is_dead_neighbour(owner)}
+    rights = {id: Right.of_owner(owner) for id, owner, _ in open_runs if owner in dead}
+    rights |= {id: Right("lease_until < {now}") for id, _, expired in open_runs if expired and id not in rights}
+    return sum(_recover(principal, id, right) for id, right in rights.items())
 
 
-def _recover(run: Run, right: Right) -> bool:
+def _recover(principal: Principal, id: str, right: Right) -> bool:
     try:
         with connection():
-            if run.status == RunStatus.QUEUED:
-                return _drop(run, right)
-            with transaction():
-                _end(run, right)
+            run = Run.get_or_none(owned_by(principal, Run), Run.id == id)
+            return run is not None and _end_or_drop(run, right)
     except Occupied:  # its owner, or another recoverer, was first
         return False
+    except (*TROUBLE, DocumentTooNew):  # somebody holds its session, or knows it better: the others needn't wait
+        log.warning("run not recovered yet", run_id=id, exc_info=True)
+        return False
+
+
+def _end_or_drop(run: Run, right: Right) -> bool:
+    if run.status == RunStatus.QUEUED:
+        return _drop(run, right)
+    try:
+        with transaction():
+            _end(run, right)
     except DocumentMissing:
-        with connection():
-            return _drop(run, right)
-    except DocumentTooNew:
-        log.warning("a newer release must recover this run", run_id=run.id)
-        return False
-    except TROUBLE:  # somebody holds its session: the others needn't wait for that
-        log.warning("run not recovered yet", run_id=run.id, exc_info=True)
-        return False
+        return _drop(run, right)
     log.info("run recovered", run_id=run.id, session_id=run.conversation_id)
     return True
 

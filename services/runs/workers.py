@@ -73,6 +73,11 @@ class Workers:
             self.wait_for_end(0.2)
         self.close()
 
+    @property
+    def is_well(self) -> bool:
+        """Whether the threads live that journal, recover and follow; without them no answer can be trusted."""
+        return all(part.is_alive for part in (self._recovery, self._keeper, self.follower))
+
     def refuse_new(self) -> None:
         """Raise Unavailable where this process can take no further question."""
         if self.draining:

@@ -328,3 +328,10 @@ def test_a_long_answer_reaches_its_reader_whole_and_in_order(
     whole = "".join(f"{number} " for number in range(2_000))
     assert text_of([frame["data"] for frame in frames(reader.rest())]) == whole
     assert spoken(alice, session)[-1] == ("assistant", whole)
+
+
+def test_a_server_whose_runs_nobody_keeps_is_not_ready(app: Flask, alice: Person) -> None:
+    assert alice.client.get("/readyz").status_code == 200
+    app.extensions["chatkeep"].workers._keeper.stop()
+    assert alice.client.get("/readyz").status_code == 503
+    assert alice.client.get("/healthz").status_code == 200

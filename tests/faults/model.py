@@ -21,7 +21,10 @@ class Answer(BaseHTTPRequestHandler):
     pause = 0.02
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not body:
+            return  # whoever asked was killed
+        asked = json.loads(body)
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()

@@ -4,6 +4,7 @@ Short here; `make faults` says FAULTS_TURNS=2000 FAULTS_COUNT=200.
 """
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.faults.load import Load
+from tests.faults.replicated import Replicated
 from tests.faults.verdict import Verdict, judge
 from tests.faults.world import Faults, Postgres, World
 
@@ -21,13 +23,14 @@ SEED = int(os.environ.get("FAULTS_SEED", "1"))
 
 
 @pytest.fixture
-def own_postgres(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres | None]:
+def own_postgres(engine: str) -> Iterator[Postgres | None]:
     if engine == "sqlite":
         yield None
         return
-    postgres = Postgres(tmp_path_factory.mktemp("own-postgres"))
-    yield postgres
-    postgres.server.cleanup()
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are swept by later runs of pytest
+        postgres = Postgres(Path(folder))
+        yield postgres
+        postgres.server.cleanup()
 
 
 @pytest.fixture
@@ -66,6 +69,21 @@ def test_whatever_goes_wrong_nothing_is_lost_doubled_or_stuck(
         world.stop()
     with capsys.disabled():
         print(f"\n{verdict}")
+    assert verdict.is_clean, verdict
+
+
+@pytest.mark.timeout(600)
+def test_a_standby_that_takes_over_in_the_middle_has_it_all(tmp_path: Path, capsys: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        postgres = Replicated(Path(folder))
+        world = World(tmp_path, postgres.url)
+        try:
+            verdict = suffer(world, postgres, 60, 3, ["kill_server", "fail_over", "pause_server"])
+        finally:
+            world.stop()
+            postgres.stop()
+    with capsys.disabled():
+        print(f"\nfail-over: {verdict}")
     assert verdict.is_clean, verdict
 
 

@@ -33,7 +33,7 @@ class Replica(ServerProcess):
         home = folder / name
         home.mkdir()
         super().__init__(home, [sys.executable, "-m", "tests.faults.server", mutant],
-                         FAULTS_HOST=name, **SETTINGS, **environment)
+                         **(SETTINGS | {"FAULTS_HOST": name} | environment))
         self.environment["PYTHONPATH"] = str(ROOT)
         self.up = False
 
@@ -56,7 +56,9 @@ class Replica(ServerProcess):
 class World:
     """`replicas` share one database and one model."""
 
-    def __init__(self, folder: Path, url: str, mutant: str = "sound", pause: float = 0.02) -> None:
+    def __init__(
+        self, folder: Path, url: str, mutant: str = "sound", pause: float = 0.02, **environment: str
+    ) -> None:
         self.folder, self.url = folder, url
         port = free_port()
         self.model = subprocess.Popen(
@@ -64,7 +66,7 @@ class World:
         )
         model = f"http://127.0.0.1:{port}/v1"
         self.replicas = [
-            Replica(folder, name, mutant, CHATKEEP_DATABASE_URL=url, CHATKEEP_MODEL_BASE_URL=model)
+            Replica(folder, name, mutant, CHATKEEP_DATABASE_URL=url, CHATKEEP_MODEL_BASE_URL=model, **environment)
             for name in ("north", "south")
         ]
 
@@ -111,9 +113,11 @@ class Postgres:
         self.server.ensure_postgres_running()
         wait_until(self._answers, 30)
 
-    def _control(self, *arguments: str) -> None:
-        pgexec("pg_ctl", ("-D", str(self.folder), *arguments), bin_path=self.server.bin_path,
-               user=self.server.system_user)
+    def _control(self, *arguments: str, folder: Path | None = None) -> None:
+        self._run("pg_ctl", "-D", str(folder or self.folder), *arguments)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        pgexec(program, arguments, bin_path=self.server.bin_path, user=self.server.system_user)
 
     def _answers(self) -> bool:
         try:
@@ -208,6 +212,9 @@ class Faults:
             cursor.execute("""SELECT pid FROM pg_stat_activity
                 WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'""")
             return [row[0] for row in cursor.fetchall()]
+
+    def fail_over(self) -> None:
+        self.postgres.fail_over()  # type: ignore[union-attr]
 
     def restart_postgres(self) -> None:
         assert self.postgres is not None
