@@ -20,6 +20,7 @@ from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase, Poo
 
 from conf.settings import DocumentSettings, Settings
 
+OWN_CONNECTIONS = 3  # beside the pool: the threads that keep, recover and follow runs
 Result = TypeVar("Result")
 
 database = DatabaseProxy()
@@ -124,7 +125,7 @@ def open_database(settings: Settings, url: str = "") -> Pool:
     """Fill the proxy with the pool that the settings name. Opens no connection yet."""
     url = url or settings.database.url
     pool = {
-        "max_connections": settings.database.pool_size,
+        "max_connections": settings.database.pool_size + OWN_CONNECTIONS,
         "timeout": settings.database.pool_timeout,
         "autoconnect": False,
     }
