@@ -71,6 +71,13 @@ class RunFinder:
         return {run_id: bool(cancelled) for run_id, cancelled in rows}
 
     @classmethod
+    def outcome_of(cls, run_id: str) -> str | None:
+        """How a run has ended; None while it hasn't, or where it is gone."""
+        with connection():
+            rows = fetch("SELECT outcome FROM {run} WHERE id = %s", [run_id])
+        return rows[0][0] if rows else None
+
+    @classmethod
     def refuse_if_active(cls, session_id: str, turn_id: str | None = None) -> None:
         """Raise Busy while the session's run is active (and, where given, answers that turn)."""
         rows = fetch("SELECT turn_id FROM {run} WHERE conversation_id = %s AND status = 'active'", [session_id])

@@ -93,6 +93,8 @@ class LiveRun:
         try:
             if retried(lambda: RunService.end(self.start, self.turn, end, outcome, right, said), STORING):
                 return end
+            if RunService.outcome_of(self.start.id) == outcome:  # by a try whose connection was lost at its commit
+                return end
         except TROUBLE:
             log.exception("answer not stored", run_id=self.start.id)
             return failure(ErrorCode.INTERNAL_ERROR, NOT_STORED)

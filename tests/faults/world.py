@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ class World:
         ]
 
     def start(self) -> "World":
-        for replica in self.replicas:
-            replica.start()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda replica: replica.start(), self.replicas))
         return self
 
     def stop(self) -> None:

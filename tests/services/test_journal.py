@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from peewee import OperationalError
 
 from conf.settings import load_settings
 from db.database import connection, fetch, transaction
@@ -13,7 +14,7 @@ from db.document import CONVERSATIONS
 from db.models import Dialog
 from services.completions import Ask, Completions, OnConflict
 from services.conversation_service import ConversationService
-from services.errors import Unavailable
+from services.errors import Busy, Unavailable
 from services.events import (
     Citations,
     Custom,
@@ -34,7 +35,7 @@ from services.events import (
     Usage,
 )
 from services.principal import Principal
-from services.runs import journal
+from services.runs import journal, live
 from services.runs.recovery import recover
 from services.runs.rows import RunService
 from services.runs.tape import WINDOW, Tape
@@ -341,6 +342,16 @@ class TestBackPressure:
             journal.write = write
             replica.workers.close()
 
+    def test_a_reader_that_stopped_reading_slows_nobody_and_gets_it_all_later(self, replicas, id: str) -> None:
+        here, _ = replicas
+        words = [f"{n} " for n in range(5 * WINDOW)]
+        reading = here.ask(id, "q", lambda: says(*words))
+        stuck = reading.follow(silence=0.2)
+        first = next(each for each in stuck if each is not None)
+        assert text_of(events(here.read(reading.run_id))) == "".join(words), "another reader has the end"
+        rest = [(each.n, each.event) for each in stuck if each is not None]
+        assert text_of([(first.n, first.event), *rest]) == "".join(words)
+
     @pytest.mark.settings(runs={"limit": 2, "poll": 0.05})
     def test_a_process_takes_no_more_runs_than_its_limit(self, replicas, dialog: Dialog) -> None:
         here, _ = replicas
@@ -352,3 +363,72 @@ class TestBackPressure:
         assert refused.value.fields["retry_after"] > 0
         for gate in gates:
             gate.opened.set()
+
+
+class TestTheLastWrite:
+    @pytest.mark.parametrize("lost", ["before its commit", "at its commit"])
+    def test_whose_connection_is_lost_is_tried_again_and_stored_once(self, replicas, id: str, monkeypatch,
+                                                                    lost: str) -> None:
+        here, there = replicas
+        end, failures = RunService.end, [OperationalError("server closed the connection unexpectedly")]
+
+        def end_once_in_vain(*given: Any) -> bool:
+            done = end(*given) if lost == "at its commit" or not failures else False
+            if failures:
+                raise failures.pop()
+            return done
+
+        monkeypatch.setattr(RunService, "end", end_once_in_vain)
+        read = events(here.ask(id, "q", lambda: says("one ", "two")))
+        assert text_of(read) == "one two" and read[-1][1].finish_reason is FinishReason.STOP
+        assert events(there.read(RunService.list(ALICE, id)[0].id)) == read
+        with connection():
+            assert [entry["content"] for entry in CONVERSATIONS.load("acme", id).entries] == ["q", "one two"]
+
+    def test_that_can_never_be_made_tells_the_reader_so(self, replicas, id: str, monkeypatch) -> None:
+        def fail(*given: Any) -> bool:
+            raise OperationalError("no such host")
+
+        monkeypatch.setattr(RunService, "end", fail)
+        monkeypatch.setattr(live, "STORING", 0.3)
+        *_, (_, last) = events(replicas[0].ask(id, "q", lambda: says("one")))
+        assert (last.finish_reason, last.error_message) == (FinishReason.ERROR, live.NOT_STORED)
+
+
+class TestTheFirstWrite:
+    def test_whose_connection_is_lost_at_its_commit_asks_once(self, replicas, id: str, monkeypatch) -> None:
+        begin, failures = RunService.begin, [OperationalError("server closed the connection unexpectedly")]
+
+        def begin_and_lose(*given: Any) -> None:
+            begin(*given)
+            if failures:
+                raise failures.pop()
+
+        monkeypatch.setattr(RunService, "begin", begin_and_lose)
+        assert text_of(events(replicas[0].ask(id, "q", lambda: says("one")))) == "one"
+        with connection():
+            assert [entry["content"] for entry in CONVERSATIONS.load("acme", id).entries] == ["q", "one"]
+
+
+def test_a_clock_that_jumps_changes_nothing_but_what_is_shown(replicas, id: str, monkeypatch) -> None:
+    gate = Gate("half ")
+    reading = replicas[0].ask(id, "q1", gate)
+    assert gate.reached.wait(5)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() - 86_400)
+    gate.opened.set()
+    assert text_of(events(reading)) == "half done"
+    monkeypatch.setattr(time, "time", lambda: now() + 86_400)
+    assert text_of(events(replicas[1].ask(id, "q2", lambda: says("next")))) == "next"
+    with connection():
+        assert [entry["seq"] for entry in CONVERSATIONS.load("acme", id).entries] == [1, 2, 3, 4]
+
+
+def test_a_busy_session_refuses_on_every_replica_where_it_is_asked_to(replicas, id: str) -> None:
+    gate = Gate("half ")
+    replicas[0].ask(id, "q1", gate)
+    assert gate.reached.wait(5)
+    for replica in replicas:
+        with pytest.raises(Busy):
+            replica.ask(id, "q2", on_conflict=OnConflict.REJECT)
+    gate.opened.set()
