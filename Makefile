@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PEERS := .venv-peers
 ifdef PORT
 export CHATKEEP_PORT := $(PORT)
 endif
 
-.PHONY: setup run test check faults bench clean
+.PHONY: setup run test check faults bench bench-peers clean
 
 setup: $(VENV)/app.stamp
 
@@ -30,9 +31,13 @@ faults: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m tests.bench.document
+	$(BIN)/python -m tests.bench.streams
+
+bench-peers: $(PEERS)/bench.stamp
+	$(PEERS)/bin/python -m tests.bench.peers $(PEERS_OPTIONS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info
 
 $(VENV)/app.stamp: setup.cfg setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -48,4 +53,12 @@ $(VENV)/test.stamp: $(VENV)/app.stamp tests/requirements-nodeps.txt
 
 $(VENV)/check.stamp: $(VENV)/test.stamp
 	@$(PIP) install -e '.[test,check]'
+	@touch $@
+
+$(PEERS)/bench.stamp: setup.cfg setup.py pyproject.toml tests/bench/requirements-peers.txt
+	@test -d $(PEERS) || $(PYTHON) -m venv $(PEERS)
+	@echo "installing into $(PEERS) ..."
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check -q install -e '.[test]'
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check -q install -r tests/bench/requirements-peers.txt
+	@rm -rf $(PEERS)/lib/python*/site-packages/tests  # literalai leaves its tests there, where they hide ours
 	@touch $@
