@@ -24,6 +24,7 @@ _KINDS: dict[str, type[Any]] = {
         events.State, events.Custom,
     )
 }
+_ORPHANED = "NOT EXISTS (SELECT 1 FROM {run} WHERE id = run_id)"
 _ROWS = {
     "sqlite": """SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS n,
         json_extract(value, '$[2]') AS payload FROM json_each(%s)""",
@@ -99,6 +100,19 @@ def forget(grace: float) -> None:
                 change("DELETE FROM {run} WHERE id = %s", [run_id])
             else:
                 change("UPDATE {run} SET last_n = 0 WHERE id = %s", [run_id])
+
+
+def erase(owner: str, run_id: str) -> None:
+    """Drop what a run of this owner's said after its session was deleted: its last write may have met the deletion."""
+    with transaction():
+        if dialect() is POSTGRES:
+            fetch(f"SELECT pg_advisory_xact_lock({_FENCE})", [owner])
+        change(f"DELETE FROM {{run_event}} WHERE run_id = %s AND {_ORPHANED}", [run_id])
+
+
+def erase_orphans() -> None:
+    """The same for owners that died just then."""
+    change(f"DELETE FROM {{run_event}} WHERE {_ORPHANED}")
 
 
 def _behind(last: int, n: int, said: list[Event]) -> Iterable[Numbered]:

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import structlog
 
-from db.database import TROUBLE, retried
+from db.database import TROUBLE, connection, retried
 from db.document import DocumentMissing
 from services.events import End, ErrorCode, Event, FinishReason
+from services.runs import journal
 from services.runs.rows import RunService
 from services.runs.tape import Tape
 from services.runs.values import Outcome, Right, Start
@@ -99,9 +100,17 @@ class LiveRun:
             log.exception("answer not stored", run_id=self.start.id)
             return failure(ErrorCode.INTERNAL_ERROR, NOT_STORED)
         except DocumentMissing:
+            self._erase_journal()
             return failure(ErrorCode.INTERNAL_ERROR, "The session was deleted while it was being answered.")
         log.warning("run was ended by another process", run_id=self.start.id)
         return failure(ErrorCode.INTERNAL_ERROR, "The run was ended by another process.")
+
+    def _erase_journal(self) -> None:
+        try:
+            with connection():
+                journal.erase(self.owner, self.start.id)
+        except TROUBLE:
+            log.warning("journal of a deleted session not erased", run_id=self.start.id, exc_info=True)
 
 
 def failure(code: ErrorCode, message: str) -> End:

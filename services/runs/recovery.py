@@ -33,6 +33,8 @@ class Recovery:
 
     def start(self) -> None:
         """Recover at once what a former life of this host lost, then go on in the background."""
+        with connection():
+            journal.erase_orphans()
         recover(Principal.system())
         self._thread.start()
 

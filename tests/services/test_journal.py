@@ -9,7 +9,7 @@ import pytest
 from peewee import OperationalError
 
 from conf.settings import load_settings
-from db.database import connection, fetch, transaction
+from db.database import change, connection, fetch, transaction
 from db.document import CONVERSATIONS
 from db.models import Dialog
 from services.completions import Ask, Completions, OnConflict
@@ -299,6 +299,29 @@ class TestAnotherProcess:
         *_, (_, last) = events(reading)
         assert (last.finish_reason, last.error_code) == (FinishReason.ERROR, ErrorCode.INTERNAL_ERROR)
         gate.opened.set()
+
+    def test_leaves_no_journal_of_a_deleted_session_when_a_write_met_the_deletion(
+        self, replicas, id: str, dialog: Dialog, monkeypatch
+    ) -> None:
+        write, here = journal.write, replicas[0]
+
+        def write_after_the_deletion(owner: str, rows: Any) -> set[str]:
+            """As PostgreSQL does where the write's snapshot is older than the deletion."""
+            with connection():
+                for run_id, n, payload in rows:
+                    change("INSERT INTO {run_event} (run_id, n, payload) VALUES (%s, %s, %s)", [run_id, n, payload])
+            return {row[0] for row in rows}
+
+        gate = Gate("half ")
+        mine = here.ask(id, "q", gate)
+        assert gate.reached.wait(5)
+        monkeypatch.setattr(journal, "write", write_after_the_deletion)
+        ConversationService.delete(ALICE, dialog.id, [id])
+        gate.opened.set()
+        assert events(mine)[-1][1].finish_reason is FinishReason.ERROR
+        monkeypatch.setattr(journal, "write", write)
+        with connection():
+            assert fetch("SELECT count(*) FROM {run_event}") == [(0,)]
 
     def test_waits_for_its_turn_behind_the_other(self, replicas, id: str) -> None:
         here, there = replicas
