@@ -6,6 +6,7 @@ fetched to its end, since an open RETURNING keeps SQLite's write lock.
 """
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -61,7 +62,33 @@ _KEEPALIVE = {
 }
 
 
-class SqlitePool(PooledSqliteDatabase):
+class Waiting:
+    """Who waits for a connection of a full pool is woken as soon as one is free. peewee's pool by itself may
+    miss that moment and look again a second later; under hundreds of streams that was a 503."""
+
+    _free: threading.Semaphore
+
+    def connect(self, reuse_if_open: bool = False) -> bool:
+        if reuse_if_open and not self.is_closed():  # type: ignore[attr-defined]
+            return False
+        if not self._free.acquire(timeout=self._wait_timeout):  # type: ignore[attr-defined]
+            raise MaxConnectionsExceeded("every connection of the pool is in use")
+        try:
+            return bool(super().connect(reuse_if_open))  # type: ignore[misc]
+        except BaseException:
+            self._free.release()
+            raise
+
+    def close(self) -> bool:
+        was_open = not self.is_closed()  # type: ignore[attr-defined]
+        try:
+            return bool(super().close())  # type: ignore[misc]
+        finally:
+            if was_open and self.is_closed():  # type: ignore[attr-defined]
+                self._free.release()
+
+
+class SqlitePool(Waiting, PooledSqliteDatabase):  # type: ignore[misc]
     """SQLite's pool: opening a file anew for each request costs more than the request."""
 
     dialect = SQLITE
@@ -93,7 +120,7 @@ class LossIsOperational(psycopg2.extensions.cursor):
             raise
 
 
-class PostgresPool(PooledPostgresqlDatabase):
+class PostgresPool(Waiting, PooledPostgresqlDatabase):  # type: ignore[misc]
     """A pool that asks a connection whether it lives after checkout, outside the pool's lock.
 
     peewee asks inside it: one stuck backend then stops every thread of the process.
@@ -112,7 +139,7 @@ class PostgresPool(PooledPostgresqlDatabase):
             opened = bool(super().connect(reuse_if_open))
             try:
                 self.execute_sql("SELECT 1").fetchall()
-            except OperationalError:
+            except (OperationalError, InterfaceError):
                 self.manual_close()
                 continue
             return opened
@@ -136,6 +163,7 @@ def open_database(settings: Settings, url: str = "") -> Pool:
     else:
         raise ValueError(f"database.url must begin with sqlite:/// or postgresql://, not {url.split(':')[0]!r}")
     opened.rendered = {}
+    opened._free = threading.Semaphore(settings.database.pool_size + OWN_CONNECTIONS)
     opened.limits = settings.document
     database.initialize(opened)
     return opened

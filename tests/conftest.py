@@ -86,7 +86,7 @@ def settings(url: str, request: pytest.FixtureRequest) -> Settings:
     overrides: dict[str, Any] = {"runs": {"poll": 0.05}}
     for mark in marks:
         overrides |= mark.kwargs
-    return load_settings(database={"url": url}, **overrides)
+    return load_settings(database={"url": url} | overrides.pop("database", {}), **overrides)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ import requests
 
 from tests.processes import ROOT, ServerProcess, free_port
 
-WORDS = 100  # deltas a stream, 20 a second
+WORDS = 200  # deltas a stream, 20 a second
 PAUSE = 0.05
 
 
@@ -77,6 +77,9 @@ async def read(port: int, request: bytes, key: bytes) -> Seen:
             seen.run_id = line.split()[1].decode()
         now = time.time()
         words = line.partition(key)[2].partition(b'"')[0].split()
+        if words and words[0].startswith(b"**ERROR"):
+            print(line.decode()[:300], file=sys.stderr)
+            break
         seen.delays += [now - float(word) for word in words]
         seen.first = seen.first or (now - sent if words else 0.0)
         if b'"final":true' in line or b"[DONE]" in line:
@@ -94,9 +97,9 @@ def http(method: str, path: str, token: str, body: Any = None) -> bytes:
 
 
 async def ask(port: int, chat: str, token: str, sessions: list[str]) -> list[Seen]:
-    """A question in every session, begun within half a second; the streams as their readers saw them."""
+    """A question in every session, a hundred begun a second; the streams as their readers saw them."""
     async def one(n: int, session: str) -> Seen:
-        await asyncio.sleep(0.5 * n / len(sessions))
+        await asyncio.sleep(n / 100)
         body = {"session_id": session, "question": f"q {time.time()}"}
         return await read(port, http("POST", f"/api/v1/chats/{chat}/completions", token, body), b'"answer":"')
 
@@ -173,7 +176,7 @@ def measure(replicas: list[ServerProcess], token: str, count: int, *, apart: boo
 
 
 async def _others(there: ServerProcess, api: Any, chat: str, token: str, made: list[str]) -> list[Seen]:
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(1.5 + len(made) / 100)
     runs: list[str] = []
     for session in made:
         path = f"{there.base}/api/v1/chats/{chat}/sessions/{session}/runs?status=active"

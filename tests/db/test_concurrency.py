@@ -1,5 +1,6 @@
 """Many writers of one session, threads and processes, while readers take whole documents all the while."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from conf.settings import Settings, load_settings
-from db.database import connection
+from db.database import connection, database, fetch
 from db.document import API4_CONVERSATIONS, CONVERSATIONS, Loaded, PagedDocument
 from tests.invariants import assert_sound, counters, turn_ids
 from tests.starts import run_together
@@ -196,3 +197,23 @@ def test_rewinds_beside_appends_never_give_a_seq_twice(store) -> None:
     assert len(set(landed)) == 60
     with connection():
         assert_sound(id)
+
+
+@pytest.mark.settings(database={"pool_size": 1, "pool_timeout": 60})
+def test_a_full_pool_serves_all_who_wait_and_gets_every_connection_back(store: Settings) -> None:
+    """Also those whose user failed, or whose connection was closed under it."""
+    free = database.obj._free._value
+
+    def work(n: int) -> None:
+        for _ in range(10):
+            with contextlib.suppress(ZeroDivisionError), connection():
+                fetch("SELECT 1")
+                if n % 3 == 1:
+                    raise ZeroDivisionError
+                if n % 3 == 2:
+                    database.connection().close()
+
+    with ThreadPoolExecutor(30) as pool:
+        for future in [pool.submit(work, n) for n in range(30)]:
+            future.result()
+    assert database.obj._free._value == free
