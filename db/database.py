@@ -5,6 +5,7 @@
 fetched to its end, since an open RETURNING keeps SQLite's write lock.
 """
 
+import select
 import sqlite3
 import threading
 import time
@@ -77,7 +78,7 @@ class Waiting:
             return bool(super().connect(reuse_if_open))  # type: ignore[misc]
         except BaseException:
             self._free.release()
-            raise
+            raise OperationalError(*lost.args) from lost
 
     def close(self) -> bool:
         was_open = not self.is_closed()  # type: ignore[attr-defined]
@@ -117,7 +118,7 @@ class LossIsOperational(psycopg2.extensions.cursor):
         except psycopg2.DatabaseError as error:
             if type(error) is psycopg2.DatabaseError:
                 raise psycopg2.OperationalError(*error.args) from error
-            raise
+            raise OperationalError(*lost.args) from lost
 
 
 class PostgresPool(Waiting, PooledPostgresqlDatabase):  # type: ignore[misc]
@@ -238,6 +239,17 @@ def fetch(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...
 def change(statement: str, parameters: Sequence[Any] = ()) -> int:
     """The number of rows that one statement changed."""
     return int(database.execute_sql(render(statement), parameters).rowcount)
+
+
+def wait_for_notification(timeout: float) -> None:
+    """Sleep until PostgreSQL notifies this connection, or `timeout` seconds. Raises OperationalError if it is lost."""
+    raw = database.connection()
+    if select.select([raw], [], [], timeout)[0]:
+        try:
+            raw.poll()
+        except psycopg2.Error as lost:
+            raise OperationalError(*lost.args) from lost
+        raw.notifies.clear()
 
 
 def retried(work: Callable[[], Result], timeout: float = 10.0) -> Result:

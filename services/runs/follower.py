@@ -4,7 +4,6 @@ On PostgreSQL it sleeps until a flush notifies it; where a transaction pooler st
 SQLite, it polls.
 """
 
-import select
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from db.database import POSTGRES, TROUBLE, connection, database, dialect, fetch
+from db.database import POSTGRES, TROUBLE, connection, database, dialect, fetch, wait_for_notification
 from db.jsontext import dumps
 from services.events import End
 from services.runs import journal
@@ -88,7 +87,7 @@ class Follower:
                 self._close_ended(tapes)
                 looked = time.monotonic()
             if listening:
-                _wait_for_notification()
+                wait_for_notification(_LISTEN)
             else:
                 time.sleep(_POLL)
         if listening:
@@ -115,11 +114,3 @@ class Follower:
         self._show_news(ended)  # what it said last may have come between the two looks
         for tape in ended.values():
             tape.show([], over=True)
-
-
-def _wait_for_notification() -> None:
-    """Until the next flush anywhere, or _LISTEN seconds."""
-    raw = database.connection()
-    if select.select([raw], [], [], _LISTEN)[0]:
-        raw.poll()
-        raw.notifies.clear()

@@ -81,10 +81,13 @@ class LiveRun:
                 self._add(event)
             self.ending = True
             self._changed.notify_all()
-        shown = self._store(end, outcome)
-        if shown is end:
-            self._wrote(len(self._unwritten))
-        self.tape.show([shown], over=True)
+        shown = failure(ErrorCode.INTERNAL_ERROR, NOT_STORED)
+        try:
+            shown = self._store(end, outcome)
+        finally:  # also a bug in storing must not leave a reader waiting
+            if shown is end:
+                self._wrote(len(self._unwritten))
+            self.tape.show([shown], over=True)
         return True
 
     def _store(self, end: End, outcome: Outcome) -> End:

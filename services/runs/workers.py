@@ -125,8 +125,13 @@ class Workers:
             threading.Thread(target=self._end, args=(run, INTERRUPTED, outcome), daemon=True).start()
 
     def _end(self, run: LiveRun, end: End, outcome: Outcome) -> None:
-        if not run.end(end, outcome):
-            return
+        try:
+            run.end(end, outcome)
+        finally:
+            if run.tape.over:
+                self._forget(run)
+
+    def _forget(self, run: LiveRun) -> None:
         with self._lock:
             self._live.pop(run.start.id, None)
         with self._freed:

@@ -95,7 +95,7 @@ def test_a_standby_that_takes_over_in_the_middle_has_it_all(tmp_path: Path, caps
 def test_a_server_that_breaks_a_rule_is_found(tmp_path: Path, capsys: Any, mutant: str, fault: str, found: str) -> None:
     world = World(tmp_path, f"sqlite:///{tmp_path / 'chatkeep.db'}", mutant)
     try:
-        verdict = suffer(world, None, 20, 3, [fault], patience=12)
+        verdict = suffer(world, None, 20, 3, [fault], patience=8)
     finally:
         world.stop()
     with capsys.disabled():

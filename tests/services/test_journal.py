@@ -253,6 +253,22 @@ class TestAnotherProcess:
         assert text_of(events(mine)) == "".join(words), "its own slow reader too"
         assert text_of(events(there.read(mine.run_id))) == "".join(words), "and when it is over"
 
+    def test_reads_on_when_every_connection_was_lost(self, replicas, id: str, engine: str) -> None:
+        if engine == "sqlite":
+            pytest.skip("a file has no connection to lose")
+        here, there = replicas
+        gate = Gate("one ", after=("two",))
+        mine = here.ask(id, "q", gate)
+        reading = there.read(mine.run_id).follow(silence=0.2)
+        assert next(each for each in reading if each is not None).event == TextDelta("one ")
+        with connection():
+            fetch("""SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'""")
+        gate.opened.set()
+        rest = [each.event for each in reading if each is not None]
+        assert (rest[0], rest[-1].finish_reason) == (TextDelta("two"), FinishReason.STOP)
+        assert there.workers.is_well and here.workers.is_well
+
     def test_stops_a_run_by_its_row(self, replicas, id: str) -> None:
         here, there = replicas
         gate = Gate("half ")
@@ -416,6 +432,17 @@ class TestTheLastWrite:
         monkeypatch.setattr(live, "STORING", 0.3)
         *_, (_, last) = events(replicas[0].ask(id, "q", lambda: says("one")))
         assert (last.finish_reason, last.error_message) == (FinishReason.ERROR, live.NOT_STORED)
+
+    def test_that_meets_a_bug_leaves_no_reader_waiting(self, replicas, id: str, monkeypatch) -> None:
+        def fail(*given: Any) -> bool:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(RunService, "end", fail)
+        monkeypatch.setattr(threading, "excepthook", lambda caught: None)
+        reading = replicas[0].ask(id, "q", lambda: says("one"))
+        *_, (_, last) = events(reading)
+        assert (last.finish_reason, last.error_message) == (FinishReason.ERROR, live.NOT_STORED)
+        assert replicas[0].workers.find(reading.run_id) is None
 
 
 class TestTheFirstWrite:
