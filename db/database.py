@@ -78,7 +78,7 @@ class Waiting:
             return bool(super().connect(reuse_if_open))  # type: ignore[misc]
         except BaseException:
             self._free.release()
-            raise OperationalError(*lost.args) from lost
+            raise
 
     def close(self) -> bool:
         was_open = not self.is_closed()  # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ class LossIsOperational(psycopg2.extensions.cursor):
         except psycopg2.DatabaseError as error:
             if type(error) is psycopg2.DatabaseError:
                 raise psycopg2.OperationalError(*error.args) from error
-            raise OperationalError(*lost.args) from lost
+            raise
 
 
 class PostgresPool(Waiting, PooledPostgresqlDatabase):  # type: ignore[misc]

@@ -1,15 +1,18 @@
 """Many writers of one session, threads and processes, while readers take whole documents all the while."""
 
 import contextlib
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from peewee import OperationalError
 
 from conf.settings import Settings, load_settings
-from db.database import connection, database, fetch
+from db.database import connection, database, fetch, wait_for_notification
 from db.document import API4_CONVERSATIONS, CONVERSATIONS, Loaded, PagedDocument
 from tests.invariants import assert_sound, counters, turn_ids
 from tests.starts import run_together
@@ -217,3 +220,12 @@ def test_a_full_pool_serves_all_who_wait_and_gets_every_connection_back(store: S
         for future in [pool.submit(work, n) for n in range(30)]:
             future.result()
     assert database.obj._free._value == free
+
+
+def test_a_listener_whose_connection_is_lost_is_told_so_in_the_databases_words(store: Settings, engine: str) -> None:
+    if engine == "sqlite":
+        pytest.skip("nothing listens to a file")
+    with pytest.raises(OperationalError), connection():
+        with socket.socket(fileno=os.dup(database.connection().fileno())) as wire:
+            wire.shutdown(socket.SHUT_RDWR)
+        wait_for_notification(5)
