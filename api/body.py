@@ -45,11 +45,9 @@ def read_object(limit: int | None = None) -> dict[str, Any]:
 
     Raises TooLarge, InvalidArgument, StringBody. Cleaned: no NUL, no lone surrogate, no NaN.
     """
-    limit = limit or limits().body_bytes
-    request.max_content_length = limit
+    raw = _raw(limit or limits().body_bytes)
     if request.mimetype == "application/x-www-form-urlencoded":
         return clean(request.form.to_dict())  # type: ignore[no-any-return]
-    raw = _raw(limit)
     if not raw.strip():
         return {}
     if request.mimetype != "application/json":

@@ -140,7 +140,7 @@ class Completions:
                 left = deadline - time.monotonic()
             if left <= 0:
                 raise Busy("this session is still answering earlier questions", retry_after=1)
-            self.workers.refuse_new()
+            self.workers.refuse_when_draining()
             self.workers.wait_for_end(min(left, _POLL))
 
     def _interrupt(self, principal: Principal, session_id: str) -> None:

@@ -12,7 +12,7 @@ from services.principal import Principal, owned_by
 
 
 class RunFinder:
-    """Reads run rows. Every method opens its own short connection, but for those that say whose they use."""
+    """Reads run rows. Every method opens its own short connection; `refuse_if_active` uses its caller's."""
 
     @classmethod
     def get(cls, principal: Principal, run_id: str, session_id: str | None = None) -> Run:
@@ -86,7 +86,10 @@ class RunFinder:
 
 
 def document_of(tenant_id: str, conversation_id: str) -> PagedDocument:
-    """The table that holds this conversation: ids are unique over both. Raises DocumentMissing."""
+    """The table that holds this conversation: ids are unique over both. On the caller's connection.
+
+    Raises DocumentMissing.
+    """
     for document in (CONVERSATIONS, API4_CONVERSATIONS):
         if fetch(
             f"SELECT 1 FROM {{{document.table}}} WHERE id = %s AND tenant_id = %s", [conversation_id, tenant_id]

@@ -6,8 +6,9 @@ SQLite, it polls.
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import structlog
 
@@ -77,21 +78,23 @@ class Follower:
                 time.sleep(_LISTEN)
 
     def _follow_with_connection(self) -> None:
-        listening = dialect() is POSTGRES and not self._polling
-        if listening:
-            database.execute_sql(f"LISTEN {journal.CHANNEL}")
+        if self._polling or dialect() is not POSTGRES:
+            self._follow_with(partial(time.sleep, _POLL))
+            return
+        database.execute_sql(f"LISTEN {journal.CHANNEL}")
+        try:
+            self._follow_with(partial(wait_for_notification, _LISTEN))
+        finally:  # or notifications would heap up on a connection of the pool
+            database.execute_sql(f"UNLISTEN {journal.CHANNEL}")
+
+    def _follow_with(self, pause: Callable[[], None]) -> None:
         looked = 0.0
         while tapes := self._open():
             self._show_news(tapes)
             if time.monotonic() - looked >= _LOOK:
                 self._close_ended(tapes)
                 looked = time.monotonic()
-            if listening:
-                wait_for_notification(_LISTEN)
-            else:
-                time.sleep(_POLL)
-        if listening:
-            database.execute_sql(f"UNLISTEN {journal.CHANNEL}")
+            pause()
 
     def _open(self) -> dict[str, Tape]:
         with self._changed:

@@ -57,7 +57,7 @@ class Keeper:
                     self._keep_with_connection()
             except TROUBLE:
                 log.warning("the database does not answer; readers wait for it", exc_info=True)
-                time.sleep(self.settings.flush)
+                time.sleep(self.settings.poll)
 
     def _keep_with_connection(self) -> None:
         looked = renewed = 0.0

@@ -72,11 +72,11 @@ class LiveRun:
         if self._before_send:
             self.tape.show(written)
 
-    def end(self, end: End, outcome: Outcome) -> bool:
-        """Store the turn and then show its end. The first caller decides; False for later ones, at once."""
+    def end(self, end: End, outcome: Outcome) -> None:
+        """Store the turn and then show its end. The first caller decides; later ones change nothing."""
         with self._changed:
             if self.ending:
-                return False
+                return
             for event in closing(self.turn):
                 self._add(event)
             self.ending = True
@@ -88,7 +88,6 @@ class LiveRun:
             if shown is end:
                 self._wrote(len(self._unwritten))
             self.tape.show([shown], over=True)
-        return True
 
     def _store(self, end: End, outcome: Outcome) -> End:
         """The end that readers see: `end` where the turn is stored, else the error that it isn't."""

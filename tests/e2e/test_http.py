@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 
-def reply(server: Any, token: str, path: str, body: bytes) -> tuple[int, Any]:
+def reply(server: Any, token: str, path: str, body: bytes, kind: str = "application/json") -> tuple[int, Any]:
     """The status and JSON of an answer to these bytes after the head of a chunked request."""
     head = (
         f"POST /api/v1{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
-        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        f"Content-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
     port = int(server.base.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=30) as wire:
@@ -37,5 +37,8 @@ def test_a_body_in_chunks_is_read_whole_refused_when_broken_and_bounded(server, 
     assert reply(server, token, path, chunked(whole, 7))[1]["code"] == 0
     assert reply(server, token, path, b"zz\r\n")[1]["code"] == 101
     status, answered = reply(server, token, path, chunked(b" " * (limit + 1) + whole))
+    assert (status, answered["code"]) == (413, 413)
+    form = b"question=q&name=form&padding=" + b"x" * limit
+    status, answered = reply(server, token, path, chunked(form), "application/x-www-form-urlencoded")
     assert (status, answered["code"]) == (413, 413)
     assert "Traceback" not in server.log.read_text()

@@ -36,6 +36,7 @@ from services.events import (
 )
 from services.principal import Principal
 from services.runs import journal, live
+from services.runs.follower import Follower
 from services.runs.recovery import recover
 from services.runs.rows import RunService
 from services.runs.tape import WINDOW, Tape
@@ -269,6 +270,19 @@ class TestAnotherProcess:
         assert (rest[0], rest[-1].finish_reason) == (TextDelta("two"), FinishReason.STOP)
         assert there.workers.is_well and here.workers.is_well
 
+    def test_that_meets_trouble_gives_back_a_connection_that_listens_to_nothing(self, replicas, engine: str) -> None:
+        if engine == "sqlite":
+            pytest.skip("nothing listens to a file")
+
+        class Troubled(Follower):
+            def _open(self) -> Any:
+                raise OperationalError("canceling statement due to lock timeout")
+
+        with connection():
+            with pytest.raises(OperationalError):
+                Troubled()._follow_with_connection()
+            assert fetch("SELECT * FROM pg_listening_channels()") == []
+
     def test_stops_a_run_by_its_row(self, replicas, id: str) -> None:
         here, there = replicas
         gate = Gate("half ")
@@ -390,6 +404,20 @@ class TestBackPressure:
         assert text_of(events(here.read(reading.run_id))) == "".join(words), "another reader has the end"
         rest = [(each.n, each.event) for each in stuck if each is not None]
         assert text_of([(first.n, first.event), *rest]) == "".join(words)
+
+    @pytest.mark.settings(runs={"limit": 2, "poll": 0.05})
+    def test_a_question_that_waits_for_its_turn_is_one_of_those_that_were_taken(self, replicas, id: str) -> None:
+        here, _ = replicas
+        gate = Gate("half ")
+        here.ask(id, "q1", gate)
+        assert gate.reached.wait(5)
+        told: list[Any] = []
+        waiting = threading.Thread(target=lambda: told.append(here.ask(id, "q2", lambda: says("two"))))
+        waiting.start()
+        time.sleep(0.3)
+        gate.opened.set()
+        waiting.join(10)
+        assert text_of(events(told[0])) == "two"
 
     @pytest.mark.settings(runs={"limit": 2, "poll": 0.05})
     def test_a_process_takes_no_more_runs_than_its_limit(self, replicas, dialog: Dialog) -> None:

@@ -64,7 +64,7 @@ class Agno(Peer):
 class AgnoAgent(Agno):
     """The run's place in the session comes from the session that was read."""
 
-    about = "the same as its Agent does by default: get_session with every run first"
+    about = "the same as its Agent does by default: get_session with every run first (known ones from its cache)"
     rereads = True
 
     def append(self, session: AgentSession, turn: Turn) -> None:

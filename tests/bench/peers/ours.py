@@ -6,16 +6,13 @@ the two share no file on disk.
 
 import functools
 import threading
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from conf.settings import load_settings
-from db.database import connection, database, fetch, open_database, transaction
+from db.database import connection, database, open_database
 from db.document import API4_CONVERSATIONS, CONVERSATIONS, PagedDocument
-from db.document.statements import SEAL_FIRST, append_statement, seal_statement
 from db.jsontext import loads
 from db.migrate import migrate
-from db.models import date_of, now_ms
 from services.api4_conversation_service import API4ConversationService
 from services.conversation_service import ConversationService
 from services.events import End
@@ -23,16 +20,11 @@ from services.principal import Principal
 from services.runs.rows import Occupied, RunService
 from services.runs.values import Outcome, Right, Start, this_process
 from services.structure_answer import Turn as AnsweredTurn
+from tests.bench.document import TENANT, append_answer, append_question
 from tests.bench.peers.peer import LISTED, WRITERS, Peer, Turn
 
-TENANT = "bench"
 OWNER = Principal(TENANT)
-NO_LIMIT = 2**62
 LEASE = 60.0
-
-
-def bytes_of(texts: Sequence[str]) -> int:
-    return sum(len(text.encode()) for text in texts)
 
 
 @functools.cache
@@ -63,32 +55,11 @@ class Document(Peer):
         """Another writer's open turn may leave no room: then the document's own append knows what to do."""
         question, answer, slot = turn.texts
         with connection():
-            asked = append_statement("postgres", 1, 0)
-            if not self._write(asked, session, [question], database.obj.limits.page_bytes):
+            if not append_question(self.document, session, question):
                 self.document.append(TENANT, session, [loads(question)])
         with connection():
-            self._end(session, answer, slot)
-
-    def _end(self, session: str, answer: str, slot: str) -> None:
-        """The answer with its slot; where that fills the page, into a page row with it, the row held."""
-        texts = [answer, slot]
-        length = bytes_of(texts)
-        if self._write(append_statement("postgres", 1, 1), session, texts, database.obj.limits.page_bytes - length):
-            return
-        sealing = append_statement("postgres", 1, 1, sealing=True)
-        whole = f"WITH {SEAL_FIRST % seal_statement('postgres', 1, 1)} w AS ({sealing}) SELECT * FROM w"
-        with transaction():
-            self.document.lock(TENANT, session)
-            if not self._write(whole, session, texts, NO_LIMIT, [length, session]):
+            if not append_answer(self.document, session, answer, slot):
                 self.document.append(TENANT, session, [loads(answer)], [loads(slot)])
-
-    def _write(
-        self, statement: str, session: str, texts: Sequence[str], limit: int, before: Sequence[object] = ()
-    ) -> list[tuple[Any, ...]]:
-        length, moment = bytes_of(texts), now_ms()
-        return fetch(self.document._sql(statement), [
-            *texts, *(before or [length]), length, 1, 1, moment, date_of(moment), session, TENANT, limit,
-        ])
 
     def read_all(self, session: str) -> tuple[bytes, bytes]:
         with connection():

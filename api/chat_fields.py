@@ -1,0 +1,157 @@
+"""What a chat's body may hold: one ordered list of checks, in RAGFlow's order, with its texts."""
+
+from collections import Counter
+from typing import Any
+
+from api.app_state import chatkeep
+from api.auth import principal
+from api.body import limits
+from services.errors import ChatkeepError, InvalidArgument, InvalidData
+from services.knowledge.datasets import DatasetService
+from services.messages import configured
+from services.models import DEFAULT, model_id
+
+NAME_BYTES = 255
+PROMPT_TEXTS = ("system", "prologue", "empty_response")
+NUMBERS: dict[str, type[int] | type[float]] = {
+    "similarity_threshold": float, "vector_similarity_weight": float, "top_n": int, "top_k": int,
+}
+TEXTS = {"description": None, "icon": None, "language": 32, "prompt_type": 16, "do_refer": 1}
+OBJECTS = ("llm_setting", "meta_data_filter")
+BUILT_IN_RERANKERS = {"BAAI/bge-reranker-v2-m3", "maidalun1020/bce-reranker-base_v1"}
+
+
+def refuse_tenant(body: dict[str, Any]) -> None:
+    """A chat belongs to its token's tenant. Raises InvalidData for a body that names one."""
+    if body.get("tenant_id"):
+        raise InvalidData("`tenant_id` must not be provided")
+
+
+def chat_name(value: Any, when_blank: str) -> str:
+    """A chat's name, trimmed: a text of 1 to 255 bytes. Raises InvalidData, with `when_blank` where it is empty."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise InvalidData(when_blank)
+    if not isinstance(value, str):
+        raise InvalidData("chat name must be a string")
+    length = len(value.strip().encode())
+    if length > NAME_BYTES:
+        raise InvalidData(f"chat name length is {length} which is larger than {NAME_BYTES}")
+    return value.strip()
+
+
+def checked(body: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a chat that the body names, each checked; unknown and read-only keys are dropped."""
+    fields: dict[str, Any] = {"name": body["name"]} if "name" in body else {}
+    if "dataset_ids" in body:
+        fields["dataset_ids"] = _datasets(body["dataset_ids"])
+    fields |= _model_pair(body, "llm_id", "tenant_llm_id") | _model_pair(body, "rerank_id", "tenant_rerank_id")
+    if "prompt_config" in body:
+        fields["prompt_config"] = _prompt(body["prompt_config"])
+    for name in OBJECTS:
+        if name in body:
+            fields[name] = _object(name, body[name], InvalidArgument)
+    for name, kind in NUMBERS.items():
+        if name in body:
+            fields[name] = _number(name, body[name], kind)
+    for name, length in TEXTS.items():
+        if name in body:
+            fields[name] = _text(name, body[name], length)
+    return fields
+
+
+def _datasets(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise InvalidData("`dataset_ids` should be a list.")
+    if any(item is not None and not isinstance(item, str) for item in value):
+        raise InvalidArgument("every item of `dataset_ids` must be the text of an id")
+    ids = list(dict.fromkeys(item for item in value if item))
+    if len(ids) > limits().ids:
+        raise InvalidArgument(f"`dataset_ids` holds {len(ids)} ids; at most {limits().ids} are allowed")
+    DatasetService.check(principal(), ids)
+    return ids
+
+
+def _model_pair(body: dict[str, Any], by_name: str, by_id: str) -> dict[str, Any]:
+    """`llm_id` and `tenant_llm_id` say the same model, and either fills the other; empty clears both."""
+    given = {key: body[key] for key in (by_name, by_id) if key in body}
+    if not given:
+        return {}
+    name, id = given.get(by_name), given.get(by_id)
+    if name is not None and not isinstance(name, str):
+        raise InvalidData(f"`{by_name}` must be a string")
+    if id is not None and not isinstance(id, str):
+        raise InvalidData(f"`{by_id}` must be a tenant model id")
+    if not name and not id:
+        empty = model_id(DEFAULT) if by_name == "llm_id" else ""
+        return {by_name: empty, by_id: empty or None}
+    if name and not _resolves(by_name, name):
+        raise InvalidData(f"`{by_name}` {name} doesn't exist")
+    if id and not _resolves(by_name, id):
+        raise InvalidData(f"`{by_id}` must be a valid tenant model id")
+    key = id or (name if len(name or "") == 32 else model_id(name or ""))
+    if name and id and id not in (name, model_id(name)):
+        raise InvalidData(f"`{by_name}` and `{by_id}` must refer to the same model")
+    return {by_name: name or id, by_id: key}
+
+
+def _resolves(by_name: str, name: str) -> bool:
+    if by_name == "rerank_id":
+        return name.split("@", maxsplit=1)[0] in BUILT_IN_RERANKERS
+    return chatkeep().models.find(name) is not None
+
+
+def _prompt(value: Any) -> dict[str, Any]:
+    prompt = _object("prompt_config", value)
+    for name in PROMPT_TEXTS:
+        if isinstance(prompt.get(name), dict | list):
+            raise InvalidArgument(f"`prompt_config.{name}` must be a text")
+    parameters = prompt.get("parameters")
+    if parameters is None:
+        return {key: item for key, item in prompt.items() if key != "parameters"}
+    if not isinstance(parameters, list) or not all(
+        isinstance(item, dict) and isinstance(item.get("key"), str) for item in parameters
+    ):
+        raise InvalidArgument("`parameters` must be a list of objects, each with a text as `key`")
+    counts = Counter(item["key"] for item in parameters)
+    repeated = next((key for key, count in counts.items() if count > 1), None)
+    if repeated is not None:
+        raise InvalidData(f"`parameters` contains duplicate key: {repeated}")
+    return prompt
+
+
+def with_parameters(prompt: dict[str, Any], dataset_ids: list[str]) -> list[dict[str, Any]]:
+    """A new chat's prompt parameters: `date` always, `knowledge` where it is used."""
+    knowledge, date = {"key": "knowledge", "optional": False}, {"key": "date", "optional": True}
+    given = prompt.get("parameters")
+    if given is None:
+        return [knowledge, date]
+    if not given and dataset_ids and "{knowledge}" in configured(prompt["system"]):
+        given = [knowledge]
+    return given if any(item["key"] == "date" for item in given) else [*given, date]
+
+
+def _object(name: str, value: Any, refusal: type[ChatkeepError] = InvalidData) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise refusal(f"`{name}` should be an object.")
+    return value
+
+
+def _number(name: str, value: Any, kind: type[int] | type[float]) -> float:
+    """A number as sent; a text that is none counts as 0, as in RAGFlow's database."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise InvalidArgument(f"`{name}` must be a number")
+    try:
+        number = kind(value)
+    except (ValueError, OverflowError):
+        return kind(0)
+    return number if abs(number) < 2**63 else kind(0)  # NaN is never less
+
+
+def _text(name: str, value: Any, length: int | None) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidArgument(f"`{name}` must be a text")
+    if value is not None and length is not None and len(value) > length:
+        raise InvalidArgument(f"`{name}` has {len(value)} characters; at most {length} are allowed")
+    return value
