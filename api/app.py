@@ -9,7 +9,7 @@ from flask_cors import CORS
 from uuid_utils import uuid7
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from api import chats, completions, errors, runs, sessions, system, tokens
+from api import chats, completions, errors, models, runs, sessions, system, tokens
 from api.app_state import Chatkeep
 from api.body import CleanRequest, without_nul
 from conf.logs import set_up_logs
@@ -21,7 +21,8 @@ from services.models import ModelDirectory
 from services.runs.workers import Workers
 
 BLUEPRINTS = (
-    chats.blueprint, sessions.blueprint, completions.blueprint, tokens.blueprint, runs.blueprint, system.blueprint,
+    chats.blueprint, sessions.blueprint, completions.blueprint, tokens.blueprint, models.blueprint,
+    runs.blueprint, system.blueprint,
 )
 
 
@@ -37,7 +38,7 @@ def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flas
     app.request_class = CleanRequest
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    models = models or ModelDirectory(settings.model)
+    models = models or ModelDirectory.of(settings)
     workers = Workers(settings)
     app.extensions["chatkeep"] = Chatkeep(settings, models, workers, Completions(settings, workers, models))
     for blueprint in BLUEPRINTS:

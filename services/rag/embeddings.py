@@ -6,7 +6,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import openai
 
@@ -16,7 +16,7 @@ from services.rag.model_failures import failure
 from services.rag.model_server import ModelServer
 from services.rag.text_batches import in_batches
 
-Vector = array[float]  # of type code "f": its buffer, or `tobytes()`, is float32 in the machine's byte order
+Vector: TypeAlias = "array[float]"  # of type code "f": `tobytes()`, and its buffer, are float32 in machine order
 
 
 class EmbeddingModel(Protocol):
