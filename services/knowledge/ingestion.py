@@ -20,7 +20,7 @@ from services.knowledge.datasets import DatasetService, lock_dataset
 from services.knowledge.documents import DocumentService
 from services.knowledge.parsing import Passage, Reader, parse
 from services.principal import Principal, owned_by
-from services.rag.hybrid import EmbeddingModel
+from services.rag.embeddings import EmbeddingModel
 from services.runs.values import this_process
 
 log = structlog.get_logger()
