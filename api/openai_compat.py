@@ -72,10 +72,10 @@ def list_models() -> Response:
     return _json(_list(DialogService.names(principal())))
 
 
-@blueprint.get("/models/<path:model_id>")
-def get_model(model_id: str) -> Response:
+@blueprint.get("/models/<path:chat_id>")
+def get_model(chat_id: str) -> Response:
     """One chat as a model, by its id or its name."""
-    return _json(_shown(_chat_as_model(model_id)))
+    return _json(_shown(_chat_as_model(chat_id)))
 
 
 def _own_chat(chat_id: str) -> Dialog:

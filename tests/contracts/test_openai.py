@@ -63,7 +63,7 @@ def in_session(session):
 
 
 def raw(person, body, path="/v1/chat/completions", **headers):
-    return person.client.post(path, json=body, headers={"Authorization": f"Bearer {person.token}"} | headers)
+    return person.at("POST", path, body, headers=headers)
 
 
 def completions(chat, name="openai"):
@@ -230,6 +230,8 @@ def test_a_wrong_key_is_an_authentication_error(client_of, alice, chat, key):
             call()
         assert (caught.value.code, caught.value.type) == ("invalid_api_key", "invalid_request_error")
         assert "Bearer" in caught.value.body["message"]
+    with pytest.raises(openai.AuthenticationError):
+        client_of(alice, key=key, path=f"/api/v1/openai/{chat['id']}").models.list()
 
 
 @pytest.mark.parametrize("model", ["model", "default", "", "gpt-4o", "other-model"])
