@@ -27,6 +27,7 @@ from services.dialog_service import DialogService
 from services.doctor import Doctor
 from services.errors import ChatkeepError
 from services.knowledge.datasets import DatasetService
+from services.knowledge.ingestion import add_text
 from services.principal import Principal
 
 tenant_option = click.option("--tenant", default="default", show_default=True, help="Name of the tenant.")
@@ -236,7 +237,7 @@ def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: boo
             text = path.read_text("utf-8")
         except UnicodeDecodeError:
             raise Refusal(f"{path} is not UTF-8 text; Markdown and text files are read") from None
-        changed += DatasetService.add_text(principal, found.id, path.name, text, location=str(path))
+        changed += add_text(principal, found.id, path.name, text, location=str(path))
     told = {"dataset_id": found.id, "name": name, "files": len(paths), "changed": changed}
     click.echo(json.dumps(told) if as_json else f"{name} ({found.id}): {changed} of {len(paths)} files changed")
 

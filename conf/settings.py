@@ -67,6 +67,13 @@ class StreamSettings(Section):
     keep_alive: float = Field(15, gt=0, le=300, description="seconds of silence before a comment line")
 
 
+class IngestSettings(Section):
+    lease: float = Field(15, ge=1, le=3600, description="seconds a document belongs to a silent parser")
+    poll: float = Field(2, gt=0, le=60, description="seconds between looks for documents that wait")
+    parse_seconds: float = Field(120, gt=0, le=3600, description="what reading one document may take")
+    parse_megabytes: int = Field(1_000, ge=100, description="memory that reading one document may take")
+
+
 class ServerSettings(Section):
     threads: int = Field(64, ge=1, le=10_000, description="requests and open streams at once")
     workers: int = Field(1, ge=1, le=64, description="processes; more than one wants PostgreSQL")
@@ -113,6 +120,7 @@ class Settings(BaseSettings):
     document: DocumentSettings = DocumentSettings()
     runs: RunSettings = RunSettings()
     stream: StreamSettings = StreamSettings()
+    ingest: IngestSettings = IngestSettings()
     server: ServerSettings = ServerSettings()
     limits: LimitSettings = LimitSettings()
     model: ModelSettings = ModelSettings()

@@ -25,3 +25,9 @@ class ModelDirectory:
     def find(self, llm_id: str) -> ChatModel | None:
         """The model of this name or id; None where the operator set up no such model. Empty is the default."""
         return self._models.get(llm_id) if llm_id else self.default
+
+    def embedding(self, name: str) -> None:
+        return None
+
+    def reranker(self, name: str) -> None:
+        return None

@@ -83,3 +83,9 @@ class ScriptedModels:
     def find(self, llm_id: str) -> ScriptedModel | None:
         known = {"", DEFAULT, model_id(DEFAULT), "other-model", model_id("other-model")}
         return self.default if llm_id in known else None
+
+    def embedding(self, name: str) -> None:
+        return None
+
+    def reranker(self, name: str) -> None:
+        return None

@@ -24,6 +24,8 @@ class Passage:
 
     content: str
     heading: str = ""
+    page: int | None = None
+    positions: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +145,12 @@ def _pack(blocks: Iterable[str]) -> list[str]:
 def _cut(block: str) -> list[str]:
     # not memoised: semchunk would keep every text it measured
     return [str(piece) for piece in chunk(block, LIMIT, len, memoize=False)]
+
+
+class Reader:
+    def __init__(self, *, seconds: float, megabytes: int) -> None: ...
+
+    def read(self, name: str, content: bytes) -> list[Passage]:
+        return parse(name, content.decode())
+
+    def close(self) -> None: ...
