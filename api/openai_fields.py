@@ -14,6 +14,7 @@ from api.question_fields import (
 )
 from services.completions import OnConflict
 from services.errors import InvalidArgument, InvalidData
+from services.knowledge.metadata import read_filter
 
 # What belongs to the request itself; everything else is an option of the pipeline.
 REQUEST_KEYS = {
@@ -70,10 +71,11 @@ def read_completion(body: dict[str, Any]) -> Completion:
 
 
 def metadata_options(asked: Completion) -> dict[str, Any]:
-    """The option that narrows retrieval to documents of some metadata, or none. Raises InvalidData."""
+    """The option that narrows retrieval to documents of some metadata, or none. Raises InvalidData, InvalidArgument."""
     condition = asked.metadata_condition or {}
     if not isinstance(condition, dict):
         raise InvalidData("metadata_condition must be an object.")
+    read_filter(condition)
     return {"metadata_condition": condition} if condition else {}
 
 

@@ -11,6 +11,9 @@ import pytest
 from db.database import connection, fetch
 from services.errors import ModelFailure
 from services.events import End, ErrorCode, FinishReason, ReasoningDelta, TextDelta, Usage
+from services.knowledge.datasets import DatasetService
+from services.knowledge.ingestion import add_text
+from services.principal import Principal
 from tests.contracts.shared_server import acme, alice, app, bob, charlie, models, person  # noqa: F401
 from tests.contracts.wire import cited, later, read, runs, spoken, until
 from tests.fakes import Gate, fails, says
@@ -569,6 +572,22 @@ def test_passages_and_citations_stay_away_where_they_are_not_wanted(alice, path,
     assert model.requests[-1].quote is True
 
 
+def test_a_metadata_condition_narrows_what_is_found(alice):
+    owner = Principal(alice.tenant_id)
+    dataset = DatasetService.ensure(owner, "letters")
+    add_text(owner, dataset.id, "a.md", "The harbour master counts ships.", location="a.md")
+    prompt_config = {"empty_response": "Nothing there.", "system": "{knowledge}"}
+    chat = alice.ok("POST", "/chats", {
+        "name": "letters", "dataset_ids": [dataset.id], "prompt_config": prompt_config, "similarity_threshold": 0,
+    })
+    body = asks("Who counts ships?", model="model", reference=True)
+    condition = {"conditions": [{"name": "author", "comparison_operator": "is", "value": "nobody"}]}
+    for more, found in (({}, 1), ({"extra_body": {"metadata_condition": condition}}, 0)):
+        message = raw(alice, body | more, completions(chat)).get_json()["choices"][0]["message"]
+        assert len(message["reference"]) == found
+        assert (message["content"] == "Nothing there.") is not bool(found)
+
+
 def test_a_reference_without_passages_is_an_empty_list(alice, path):
     message = raw(alice, BODY | {"reference": True}, path).get_json()["choices"][0]["message"]
     assert message["reference"] == []
@@ -615,6 +634,8 @@ ANY_CHAT = {
 KNOWN_CHAT = {
     "metadata_condition": ({"extra_body": {"metadata_condition": "invalid"}}, 102,
                            "metadata_condition must be an object."),
+    "conditions": ({"metadata_condition": {"conditions": "x"}}, 101,
+                   "the conditions of a metadata filter must be a list"),
     "unknown model": ({"model": "zz"}, 101, "`llm_id` zz doesn't exist"),
     "empty model": ({"model": ""}, 102, "Cannot use specified model ."),
     "null model": ({"model": None}, 102, "Cannot use specified model ."),
