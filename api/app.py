@@ -17,6 +17,7 @@ from api import (
     documents,
     errors,
     models,
+    openai_compat,
     retrieval,
     runs,
     sessions,
@@ -35,9 +36,9 @@ from services.models import ModelDirectory
 from services.runs.workers import Workers
 
 BLUEPRINTS = (
-    chats.blueprint, sessions.blueprint, completions.blueprint, tokens.blueprint, runs.blueprint, system.blueprint,
-    datasets.blueprint, documents.blueprint, chunks.blueprint, retrieval.blueprint,
-    models.blueprint,
+    chats.blueprint, sessions.blueprint, completions.blueprint, runs.blueprint, openai_compat.ragflow_blueprint,
+    openai_compat.blueprint, datasets.blueprint, documents.blueprint, chunks.blueprint, retrieval.blueprint,
+    models.blueprint, tokens.blueprint, system.blueprint,
 )
 
 

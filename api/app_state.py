@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from flask import current_app
+from flask import current_app, request
 
 from conf.settings import Settings
 from services.completions import Completions
@@ -24,3 +24,8 @@ def chatkeep() -> Chatkeep:
     """The parts of the running server."""
     parts: Chatkeep = current_app.extensions["chatkeep"]
     return parts
+
+
+def under(path: str) -> bool:
+    """Whether this request's path is this one, seen from the server's base path, or lies below it."""
+    return f"{request.path}/".startswith(f"{chatkeep().settings.server.base_path}{path}/")

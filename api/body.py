@@ -164,10 +164,11 @@ def flag(body: dict[str, Any], *names: str, default: bool, words: bool = False) 
         return True
     if word in ("false", "0") or (words and word in ("no", "off")):
         return False
-    raise InvalidArgument(f"`{name}` must be true or false, not {_shown(value)}")
+    raise InvalidArgument(f"`{name}` must be true or false, not {shown(value)}")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A client's value as JSON, short enough for a sentence about it."""
     return json.dumps(value)[:80]
 
 
@@ -177,7 +178,7 @@ def ids_of(body: dict[str, Any], name: str = "ids") -> list[str]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise InvalidArgument(f"`{name}` must be a list of ids, not {_shown(value)}")
+        raise InvalidArgument(f"`{name}` must be a list of ids, not {shown(value)}")
     if len(value) > limits().ids:
         raise InvalidArgument(f"`{name}` holds {len(value)} ids; at most {limits().ids} are allowed in one call")
     return value
