@@ -147,10 +147,10 @@ def _cut(block: str) -> list[str]:
     return [str(piece) for piece in chunk(block, LIMIT, len, memoize=False)]
 
 
-class Reader:
-    def __init__(self, *, seconds: float, megabytes: int) -> None: ...
+class ReaderProcesses:
+    def __init__(self, most: int = 1) -> None: ...
 
-    def read(self, name: str, content: bytes) -> list[Passage]:
+    def read(self, name: str, content: bytes, *, seconds: float, megabytes: int) -> list[Passage]:
         return parse(name, content.decode())
 
     def close(self) -> None: ...
