@@ -71,14 +71,16 @@ def read_files() -> list[tuple[str, bytes]]:
     Raises TooLarge, InvalidArgument.
     """
     request.max_content_length = limits().upload_bytes
-    request.max_form_parts = limits().files
+    request.max_form_parts = _PARTS
     try:
         uploads = request.files.getlist("file")
     except RequestEntityTooLarge:
+        uploads = None
+    if uploads is None or len(uploads) > limits().files:
         raise TooLarge(
             f"an upload has at most {limits().upload_bytes} bytes and {limits().files} files; send it in parts"
-        ) from None
-    found = [(re.split(r"[/\\\\]", upload.filename or "")[-1], upload.read()) for upload in uploads]
+        )
+    found = [(re.split(r"[/\\]", upload.filename or "")[-1], upload.read()) for upload in uploads]
     if not found:
         raise InvalidArgument("No file part!")
     if any(not name for name, _ in found):
