@@ -9,8 +9,11 @@ from peewee import OperationalError
 from pydantic import ValidationError
 
 from conf.settings import Settings, load_settings
-from db.migrate import SchemaTaken
+from db.database import open_database
+from db.migrate import SchemaTaken, migrate
+from services.api_tokens import TenantService
 from services.errors import ChatkeepError
+from services.principal import Principal
 
 tenant_option = click.option("--tenant", default="default", show_default=True, help="Name of the tenant.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
@@ -33,6 +36,14 @@ def settings_of(**overrides: Any) -> Settings:
             raise Refusal(f"setting {name}: {first['ctx']['error']}") from None
         shown = isinstance(first["input"], str | int | float) and "api_key" not in name  # a section may hold a key
         raise Refusal(f"setting {name}: {first['msg']}" + (f" (got {first['input']!r})" if shown else "")) from None
+
+
+def tenant_of(name: str) -> Principal:
+    """The tenant of this name, made on first use, on an open and migrated database."""
+    settings = settings_of()
+    open_database(settings)
+    migrate(settings)
+    return Principal(TenantService.ensure(name).id)
 
 
 def sentence_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
