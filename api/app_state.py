@@ -6,6 +6,7 @@ from flask import current_app, request
 
 from conf.settings import Settings
 from services.completions import Completions
+from services.knowledge.ingestion import Ingestion
 from services.models import ModelDirectory
 from services.runs.workers import Workers
 
@@ -16,6 +17,7 @@ class Chatkeep:
     models: ModelDirectory
     workers: Workers
     completions: Completions
+    ingestion: Ingestion
 
 
 def chatkeep() -> Chatkeep:

@@ -1,12 +1,14 @@
 """The door: bytes become a clean JSON object or a refusal that says what is wrong with them."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from flask import Request, current_app, request
 from gunicorn.http.errors import ParseException
 from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.utils import cached_property
 
 from conf.settings import LimitSettings
@@ -60,6 +62,27 @@ def read_object(limit: int | None = None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArgument(f"the JSON body is {_kind(value)}; it must be an object")
     return clean(value)  # type: ignore[no-any-return]
+
+
+def read_files() -> list[tuple[str, bytes]]:
+    """The files of a form: their names, without folders, and contents.
+
+    Raises TooLarge, InvalidArgument.
+    """
+    request.max_content_length = limits().upload_bytes
+    request.max_form_parts = limits().files
+    try:
+        uploads = request.files.getlist("file")
+    except RequestEntityTooLarge:
+        raise TooLarge(
+            f"an upload has at most {limits().upload_bytes} bytes and {limits().files} files; send it in parts"
+        ) from None
+    found = [(re.split(r"[/\\\\]", upload.filename or "")[-1], upload.read()) for upload in uploads]
+    if not found:
+        raise InvalidArgument("No file part!")
+    if any(not name for name, _ in found):
+        raise InvalidArgument("No file selected!")
+    return found
 
 
 def _raw(limit: int) -> bytes:

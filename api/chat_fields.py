@@ -70,6 +70,7 @@ def _datasets(value: Any) -> list[str]:
     if len(ids) > limits().ids:
         raise InvalidArgument(f"`dataset_ids` holds {len(ids)} ids; at most {limits().ids} are allowed")
     DatasetService.check(principal(), ids)
+    DatasetService.check_embeddings(principal(), ids)
     return ids
 
 

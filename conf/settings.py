@@ -87,6 +87,7 @@ class ServerSettings(Section):
 class LimitSettings(Section):
     body_bytes: int = Field(2_000_000, ge=1, description="a JSON body")
     upload_bytes: int = Field(32_000_000, ge=1, description="an upload, or a completion with a whole history")
+    files: int = Field(256, ge=1, le=10_000, description="files an upload")
     message_bytes: int = Field(262_144, ge=1, description="one user message")
     messages: int = Field(10_000, ge=1, description="messages a completion brings along")
     extra_bytes: int = Field(16_384, ge=1, description="what a client adds to its message")

@@ -1,6 +1,7 @@
 """The chat models that the operator set up, by name. A tenant's request names one, it never makes one."""
 
 import hashlib
+from typing import Any
 
 from conf.settings import ModelSettings
 from services.rag.chat_models import ChatModel, ExtractiveChatModel, OpenAIChatModel
@@ -26,8 +27,8 @@ class ModelDirectory:
         """The model of this name or id; None where the operator set up no such model. Empty is the default."""
         return self._models.get(llm_id) if llm_id else self.default
 
-    def embedding(self, name: str) -> None:
+    def embedding(self, name: str) -> Any:
         return None
 
-    def reranker(self, name: str) -> None:
+    def reranker(self, name: str) -> Any:
         return None

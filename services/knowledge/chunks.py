@@ -24,8 +24,8 @@ _EMBEDDED = 64  # chunks whose vectors are asked for at once
 
 
 def text_to_embed(heading: str, content: str) -> str:
-    """What a chunk's vector is made of."""
-    return f"{heading}\n{content}" if heading else content
+    """What a chunk's vector is made of: its text below the nearest title; the titles above it say less."""
+    return f"{heading.rpartition(' > ')[2]}\n{content}" if heading else content
 
 
 class ChunkService:

@@ -98,6 +98,17 @@ class DatasetService:
         return [found[dataset_id] for dataset_id in ids]
 
     @classmethod
+    def check_embeddings(cls, principal: Principal, ids: Sequence[str]) -> None:
+        """Raises InvalidData where these datasets' vectors can't be compared with one question's."""
+        names = sorted({dataset.embedding_model for dataset in cls.existing(principal, ids)})
+        if len(names) > 1 and "" in names:
+            raise InvalidData(
+                "Cannot search across datasets where some have embedding models and others do not."
+            )
+        if len(names) > 1:
+            raise InvalidData(f"Datasets use different embedding models: {names}")
+
+    @classmethod
     def existing(cls, principal: Principal, ids: Sequence[str]) -> Sequence[Dataset]:
         """Those of these datasets that are there and the caller's, in no order."""
         sound = [dataset_id for dataset_id in ids if dataset_id == clean_text(dataset_id)]

@@ -26,7 +26,11 @@ class RerankModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HybridRetriever:
-    """Words and vectors together: `similarity = weight * vector + (1 - weight) * term`, as RAGFlow weighs them."""
+    """Words and vectors together: `similarity = weight * vector + (1 - weight) * term`, as RAGFlow weighs them.
+
+    `term` is the cube of how much of the question is covered: a passage with a third of its words is a chance
+    hit where others mean what was asked, one with all of them is not.
+    """
 
     lexical: LexicalRetriever
     embedding: EmbeddingModel
@@ -49,8 +53,9 @@ class HybridRetriever:
         return sorted(joined, key=lambda hit: (-hit.similarity, -hit.score, hit.document_id, hit.chunk_index))
 
     def _joined(self, hit: Hit, vector_similarity: float) -> Hit:
-        similarity = self.weight * vector_similarity + (1 - self.weight) * hit.term_similarity
-        return replace(hit, similarity=round(similarity, 6), vector_similarity=vector_similarity)
+        term = round(hit.term_similarity**3, 6)
+        similarity = round(self.weight * vector_similarity + (1 - self.weight) * term, 6)
+        return replace(hit, similarity=similarity, term_similarity=term, vector_similarity=vector_similarity)
 
 
 def VectorRetriever(lexical: LexicalRetriever, embedding: EmbeddingModel) -> HybridRetriever:
