@@ -16,6 +16,7 @@ from api import (
     datasets,
     documents,
     errors,
+    models,
     openai_compat,
     retrieval,
     runs,
@@ -35,9 +36,9 @@ from services.models import ModelDirectory
 from services.runs.workers import Workers
 
 BLUEPRINTS = (
-    chats.blueprint, sessions.blueprint, completions.blueprint, openai_compat.ragflow_blueprint,
-    openai_compat.blueprint, tokens.blueprint, runs.blueprint, system.blueprint,
-    datasets.blueprint, documents.blueprint, chunks.blueprint, retrieval.blueprint,
+    chats.blueprint, sessions.blueprint, completions.blueprint, runs.blueprint, openai_compat.ragflow_blueprint,
+    openai_compat.blueprint, datasets.blueprint, documents.blueprint, chunks.blueprint, retrieval.blueprint,
+    models.blueprint, tokens.blueprint, system.blueprint,
 )
 
 
@@ -53,9 +54,9 @@ def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flas
     app.request_class = CleanRequest
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    models = models or ModelDirectory(settings.model)
+    models = models or ModelDirectory.of(settings)
     workers = Workers(settings)
-    ingestion = Ingestion(settings.ingest, models.embedding)
+    ingestion = Ingestion(settings.ingest, models.find_embedding)
     app.extensions["chatkeep"] = Chatkeep(
         settings, models, workers, Completions(settings, workers, models), ingestion
     )

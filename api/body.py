@@ -15,6 +15,7 @@ from conf.settings import LimitSettings
 from db.jsontext import IntegerTooBig, clean
 from services.errors import InvalidArgument, TooLarge
 
+_PARTS = 10_000  # of a form; those that are left over are closed by nobody but the collector
 _FAR = 10**9  # a page beyond every list, and a number that every database takes
 MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
 STRING_BODY = "AttributeError(\"'str' object has no attribute 'get'\")"  # clients compare it

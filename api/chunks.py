@@ -15,7 +15,7 @@ from db.models import DatasetChunk, DatasetDocument
 from services.errors import InvalidArgument
 from services.knowledge.chunks import ChunkService
 from services.knowledge.documents import DocumentService
-from services.rag.hybrid import EmbeddingModel
+from services.rag.embeddings import EmbeddingModel
 
 blueprint = Blueprint("chunks", __name__, url_prefix="/api/v1/datasets/<dataset_id>/documents/<document_id>/chunks")
 blueprint.before_request(authenticate)
@@ -86,7 +86,7 @@ def delete_many(document_id: str) -> Response:
 
 
 def _embedding() -> EmbeddingModel | None:
-    return chatkeep().models.embedding(dataset().embedding_model) if dataset().embedding_model else None
+    return chatkeep().models.find_embedding(dataset().embedding_model) if dataset().embedding_model else None
 
 
 def _texts(body: dict[str, Any], name: str) -> list[str]:

@@ -103,7 +103,7 @@ def _embedding(wanted: Any) -> str:
     """The name of the embedding model that a body asks for; RAGFlow's `name@provider` names it too."""
     if wanted is not None and not isinstance(wanted, str):
         raise InvalidArgument("`embedding_model` must be a text")
-    model = chatkeep().models.embedding((wanted or "").split("@")[0])
+    model = chatkeep().models.find_embedding((wanted or "").split("@")[0])
     if wanted and model is None:
         raise InvalidData(f"the embedding model {wanted[:128]!r} isn't set up here")
     return model.name if model else ""

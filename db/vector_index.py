@@ -5,6 +5,8 @@ where PostgreSQL has it, numpy elsewhere.
 """
 
 import json
+import math
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -37,6 +39,12 @@ def vector_type() -> str | None:
         )
         kept["vector type"] = f'"{schema}".vector' if name == "vector" else ""
     return kept["vector type"] or None
+
+
+def unit(vector: "array[float]") -> bytes:
+    """The vector at length 1, as float32 in native order; one without a length stays as it is."""
+    length = math.hypot(*vector) or 1.0
+    return array("f", [number / length for number in vector]).tobytes()
 
 
 def is_available() -> bool:

@@ -10,14 +10,14 @@ from db.ids import new_id
 from db.jsontext import clean, clean_text
 from db.models import Dataset, DatasetChunk, DatasetDocument, now_ms, touched
 from db.text_index import search_text
-from db.vector_index import delete_vectors, insert_vectors
+from db.vector_index import delete_vectors, insert_vectors, unit
 from services.dialog_service import Page
 from services.errors import InvalidArgument, InvalidData, NotFound
 from services.knowledge.datasets import lock_dataset
 from services.knowledge.documents import DocumentService
 from services.knowledge.parsing import Passage
 from services.principal import Principal, owned_by
-from services.rag.hybrid import EmbeddingModel
+from services.rag.embeddings import EmbeddingModel
 
 _BATCH = 200  # chunks an INSERT
 _EMBEDDED = 64  # chunks whose vectors are asked for at once
@@ -58,7 +58,7 @@ class ChunkService:
         """A passage written by hand, at its document's end. Raises InvalidArgument, ModelFailure."""
         content = _sound_content(content)
         more = {"important_keywords": clean(list(important_keywords)), "questions": clean(list(questions))}
-        vectors = embedding.embed([content]) if embedding else None
+        vectors = embedded([Passage(content)], embedding) if embedding else None
         with connection(), transaction():
             lock_dataset(principal, dataset_id)
             document = DocumentService.get(principal, dataset_id, document_id)
@@ -80,7 +80,7 @@ class ChunkService:
         columns = clean(dict(fields))
         if "content" in columns:
             columns["content"] = _sound_content(columns["content"])
-        vectors = embedding.embed([columns["content"]]) if embedding and "content" in columns else None
+        vectors = embedded([Passage(columns["content"])], embedding) if embedding and "content" in columns else None
         with connection(), transaction():
             lock_dataset(principal, dataset_id)
             document = DocumentService.get(principal, dataset_id, document_id)
@@ -125,7 +125,8 @@ def embedded(passages: Sequence[Passage], embedding: EmbeddingModel, told: Any =
     vectors: list[bytes] = []
     for begin in range(0, len(passages), _EMBEDDED):
         batch = passages[begin : begin + _EMBEDDED]
-        vectors += embedding.embed([text_to_embed(passage.heading, passage.content) for passage in batch])
+        texts = [text_to_embed(passage.heading, passage.content) for passage in batch]
+        vectors += map(unit, embedding.embed(texts))
         if told:
             told(len(vectors))
     return vectors

@@ -14,13 +14,13 @@ from conf.settings import IngestSettings
 from db.database import TROUBLE, change, connection, fetch, retried, transaction
 from db.jsontext import clean_text
 from db.models import DatasetDocument, touched
-from services.errors import ChatkeepError, NotFound
+from services.errors import ChatkeepError, NotFound, Unavailable
 from services.knowledge.chunks import embedded, replace_chunks
 from services.knowledge.datasets import DatasetService, lock_dataset
 from services.knowledge.documents import DocumentService
-from services.knowledge.parsing import Passage, Reader, parse
+from services.knowledge.parsing import Passage, ReaderProcesses, parse
 from services.principal import Principal, owned_by
-from services.rag.hybrid import EmbeddingModel
+from services.rag.embeddings import EmbeddingModel
 from services.runs.values import this_process
 
 log = structlog.get_logger()
@@ -53,7 +53,7 @@ class Ingestion:
         self.settings = settings
         self.owner = f"{this_process()}:{id(self):x}"
         self._embedding = embedding
-        self._reader = Reader(seconds=settings.parse_seconds, megabytes=settings.parse_megabytes)
+        self._readers = ReaderProcesses(most=1)
         self._woken = threading.Event()
         self._stopped = threading.Event()
         self._worker = threading.Thread(target=self._work, name="ingestion", daemon=True)
@@ -71,10 +71,10 @@ class Ingestion:
         """Stop, and leave to others what is under way."""
         self._stopped.set()
         self._woken.set()
-        self._reader.close()
         for thread in (self._worker, self._keeper):
             if thread.is_alive():
                 thread.join(5)
+        self._readers.close()
 
     def step(self) -> str | None:
         """Parse one document that waits, to its end; its id, or None where none waits."""
@@ -95,12 +95,17 @@ class Ingestion:
             return
         owner = Principal(document.tenant_id)
         try:
-            passages = self._reader.read(document.name, DocumentService.content(owner, document))
+            passages = self._readers.read(
+                document.name, DocumentService.content(owner, document), seconds=self.settings.parse_seconds,
+                megabytes=self.settings.parse_megabytes,
+            )
             vectors = self._embed(document, passages)
             retried(lambda: self._store(document, passages, vectors))
+        except Unavailable as error:
+            log.warning("documents wait: none can be read now", reason=error.message)
+            self._with_connection(_RELEASE, [self.owner])
+            self._stopped.wait(self.settings.poll)
         except ChatkeepError as error:
-            if self._stopped.is_set():
-                return
             log.info("a document could not be parsed", document_id=document.id, reason=error.message)
             self._end(document, "FAIL", -1.0, error.message)
 

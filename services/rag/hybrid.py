@@ -1,27 +1,12 @@
 """Retrievers that know more than words: by vectors, by both, and with a second model's judgement."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from db.database import connection
-from db.vector_index import nearest, similarities
+from db.vector_index import nearest, similarities, unit
+from services.rag.embeddings import EmbeddingModel
+from services.rag.reranking import RerankModel
 from services.rag.retrievers import Document, Hit, LexicalRetriever, Retriever, documents
-
-
-class EmbeddingModel(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """A vector of unit length (float32, native order) for each text. Raises ModelFailure."""
-        ...
-
-
-class RerankModel(Protocol):
-    def scores(self, question: str, texts: Sequence[str]) -> list[float]:
-        """From 0 to 1, how well each text answers the question. Raises ModelFailure."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +24,7 @@ class HybridRetriever:
     def retrieve(self, question: str, limit: int) -> list[Document]:
         if not question.strip() or self.lexical.scope.is_empty():
             return []
-        (vector,) = self.embedding.embed([question])
+        vector = unit(*self.embedding.embed([question]))
         with connection():
             hits = [hit for hit in self._rank(question, vector) if hit.similarity >= self.lexical.similarity_threshold]
             return documents(self.lexical.tenant_id, hits[: max(limit, 0)])

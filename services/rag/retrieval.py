@@ -9,7 +9,9 @@ from services.errors import InvalidData
 from services.knowledge.datasets import DatasetService
 from services.knowledge.metadata import Filter, matching
 from services.principal import Principal
-from services.rag.hybrid import EmbeddingModel, HybridRetriever, RerankingRetriever, RerankModel
+from services.rag.embeddings import EmbeddingModel
+from services.rag.hybrid import HybridRetriever, RerankingRetriever
+from services.rag.reranking import RerankModel
 from services.rag.retrievers import LexicalRetriever, Retriever
 
 NO_VECTORS = "`vector_similarity_weight` has no effect: {reason}; words alone are compared"
@@ -18,9 +20,9 @@ NO_VECTORS = "`vector_similarity_weight` has no effect: {reason}; words alone ar
 class Models(Protocol):
     """The operator's models that retrieval asks, by name or id."""
 
-    def embedding(self, name: str) -> EmbeddingModel | None: ...
+    def find_embedding(self, embedding_id: str) -> EmbeddingModel | None: ...
 
-    def reranker(self, name: str) -> RerankModel | None: ...
+    def find_rerank(self, rerank_id: str) -> RerankModel | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def retriever(principal: Principal, wanted: Wanted, models: Models) -> Retriever
         found = HybridRetriever(lexical, embedding, min(wanted.vector_similarity_weight, 1.0))
     if not wanted.rerank_id:
         return found
-    reranker = models.reranker(wanted.rerank_id)
+    reranker = models.find_rerank(wanted.rerank_id)
     if reranker is None:
         raise InvalidData(f"`rerank_id` {wanted.rerank_id} doesn't exist")
     return RerankingRetriever(found, reranker, wanted.similarity_threshold)
@@ -63,7 +65,7 @@ def embedding_of(principal: Principal, dataset_ids: Sequence[str], models: Model
     """The model that all these datasets' vectors were made with; None where words alone can be compared."""
     if lack_of_vectors(principal, dataset_ids, models):
         return None
-    return models.embedding(_names(principal, dataset_ids)[0])
+    return models.find_embedding(_names(principal, dataset_ids)[0])
 
 
 def lack_of_vectors(principal: Principal, dataset_ids: Sequence[str], models: Models) -> str | None:
@@ -73,7 +75,7 @@ def lack_of_vectors(principal: Principal, dataset_ids: Sequence[str], models: Mo
         return "a dataset has no embedding model"
     if len(names) > 1:
         return "the datasets have different embedding models"
-    if models.embedding(names[0]) is None:
+    if models.find_embedding(names[0]) is None:
         return f"the embedding model {names[0]!r} isn't set up"
     return None if is_available() else "neither numpy nor pgvector is there"
 
