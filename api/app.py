@@ -9,7 +9,7 @@ from flask_cors import CORS
 from uuid_utils import uuid7
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from api import chats, completions, errors, runs, sessions, system, tokens
+from api import chats, completions, errors, recommendations, runs, sessions, system, tokens
 from api.app_state import Chatkeep
 from api.body import CleanRequest, without_nul
 from conf.logs import set_up_logs
@@ -21,7 +21,8 @@ from services.models import ModelDirectory
 from services.runs.workers import Workers
 
 BLUEPRINTS = (
-    chats.blueprint, sessions.blueprint, completions.blueprint, tokens.blueprint, runs.blueprint, system.blueprint,
+    chats.blueprint, sessions.blueprint, completions.blueprint, recommendations.blueprint, tokens.blueprint,
+    runs.blueprint, system.blueprint,
 )
 
 

@@ -61,9 +61,10 @@ class OpenAIChatModel:
 
     def stream(self, request: ModelRequest) -> Iterator[Event]:
         """The answer's events. What fails before the first of them is tried again, where that may help."""
-        until = time.monotonic() + self._settings.total_timeout
+        seconds = min(request.seconds, self._settings.total_timeout)
+        until = time.monotonic() + seconds
         for attempt in stamina.retry_context(
-            on=_pause, attempts=self._settings.retries + 1, timeout=self._settings.total_timeout, wait_initial=0.3
+            on=_pause, attempts=self._settings.retries + 1, timeout=seconds, wait_initial=0.3
         ):
             with attempt:
                 events = self._answer(request, until)

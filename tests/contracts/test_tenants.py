@@ -50,6 +50,8 @@ CASES = {
     ("PUT", f"{SESSION}/messages/<message_id>/feedback"): Case({"thumbup": True}),
     ("POST", "/api/v1/chat/completions"): Case(QUESTION | {"chat_id": "{chat_id}", "session_id": "{session_id}"}),
     ("POST", f"{CHAT}/completions"): Case(QUESTION | {"session_id": "{session_id}"}),
+    ("POST", "/api/v1/chat/recommendation"): Case({"question": "hello", "chat_id": "{chat_id}"}),
+    ("POST", "/api/v1/sessions/related_questions"): Case({"question": "hello", "chat_id": "{chat_id}"}),
     ("GET", f"{SESSION}/runs"): Case(stranger=FOREIGN_RUN),
     ("GET", f"{SESSION}/runs/<run_id>"): Case(stranger=FOREIGN_RUN),
     ("GET", f"{SESSION}/runs/<run_id>/events"): Case(stranger=FOREIGN_RUN),
