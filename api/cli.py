@@ -2,36 +2,28 @@
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import click
-from peewee import OperationalError
-from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import track
 
+from api.cli_base import Refusal, json_option, sentence_on_error, settings_of, tenant_option
+from api.cli_models import model
 from api.demo import QUESTION, ensure_demo
 from api.server import Server
 from conf import __version__
 from conf.logs import set_up_logs
-from conf.settings import Settings, load_settings
 from db.database import open_database
-from db.migrate import SchemaTaken, pending
 from db.migrate import migrate as run_migrations
+from db.migrate import pending
 from services.api_tokens import ApiTokenService, TenantService
 from services.dialog_service import DialogService
 from services.doctor import Doctor
-from services.errors import ChatkeepError
 from services.knowledge.datasets import DatasetService
+from services.knowledge.ingestion import add_text
 from services.principal import Principal
-
-tenant_option = click.option("--tenant", default="default", show_default=True, help="Name of the tenant.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
-
 
 DEMO_TEXT = """
 Page    {base}/
@@ -43,39 +35,6 @@ Ask from a shell:
     -H 'Authorization: Bearer {token}' -H 'Content-Type: application/json' \\
     -d '{{"question": "{question}"}}'
 """
-
-
-class Refusal(click.ClickException):
-    """One sentence and exit code 2."""
-
-    exit_code = 2
-
-
-def settings_of(**overrides: Any) -> Settings:
-    """This process's settings. Raises Refusal that names the wrong one."""
-    try:
-        return load_settings(**{name: value for name, value in overrides.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "value_error":  # a rule of ours, which names what it is about
-            raise Refusal(f"setting {name}: {first['ctx']['error']}") from None
-        raise Refusal(f"setting {name}: {first['msg']} (got {first['input']!r})") from None
-
-
-def sentence_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn what an operator can mend into one sentence; a bug keeps its traceback."""
-
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except (ChatkeepError, SchemaTaken, ValueError, OSError) as error:
-            raise Refusal(str(error)) from error
-        except OperationalError as error:
-            raise Refusal(f"the database is not reachable: {str(error).splitlines()[0]}") from error
-
-    return wrapped
 
 
 @click.group()
@@ -236,7 +195,7 @@ def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: boo
             text = path.read_text("utf-8")
         except UnicodeDecodeError:
             raise Refusal(f"{path} is not UTF-8 text; Markdown and text files are read") from None
-        changed += DatasetService.add_text(principal, found.id, path.name, text, location=str(path))
+        changed += add_text(principal, found.id, path.name, text, location=str(path))
     told = {"dataset_id": found.id, "name": name, "files": len(paths), "changed": changed}
     click.echo(json.dumps(told) if as_json else f"{name} ({found.id}): {changed} of {len(paths)} files changed")
 
@@ -287,6 +246,8 @@ def doctor(as_json: bool) -> None:
         click.echo(f"{examiner.examined} sessions examined, {len(findings)} findings, {told['due']} due for pruning")
     sys.exit(1 if findings else 0)
 
+
+main.add_command(model)
 
 if __name__ == "__main__":
     sys.exit(main())

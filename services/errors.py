@@ -28,6 +28,10 @@ class InvalidData(ChatkeepError):
     """The request is well formed, but the stored data doesn't allow it."""
 
 
+class Unreadable(InvalidData):
+    """A file that can't become passages: broken, locked, not a text, or too much of one."""
+
+
 class NotFound(InvalidData):
     """No such row among the caller's own."""
 

@@ -16,7 +16,12 @@ from tests.contracts.wire import frames
 OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz")}
 NOT_OWNED = (200, 109, "no authorization")
 NO_SESSION = (200, 102, "Session not found!")
+NO_SESSION_V1 = (404, 404, "Session not found!")
 UNAUTHORIZED = "<Unauthorized '401: Unauthorized'>"
+NO_KEY = {
+    "message": "No valid API key: send a token of this server as `Authorization: Bearer <token>`.",
+    "type": "invalid_request_error", "param": None, "code": "invalid_api_key",
+}
 NOTHING_NAMED = (200, 0, "success")
 
 
@@ -32,6 +37,10 @@ class Case:
 CHAT, SESSION = "/api/v1/chats/<chat_id>", "/api/v1/chats/<chat_id>/sessions/<session_id>"
 QUESTION = {"question": "hello", "stream": False}
 FOREIGN_RUN = (404, 404, None)
+OPENAI = {"model": "model", "messages": [{"role": "user", "content": "hello"}], "session_id": "{session_id}"}
+NOT_OWNED_BY_NAME = (200, 102, "You don't own the chat {chat_id}")
+NO_MODEL = (404, 404, "The model `{chat_id}` does not exist. A model is a chat's id or its name; "
+                      "GET /v1/models lists them.")
 CASES = {
     ("POST", "/api/v1/chats"): Case({"name": "a new chat"}, stranger=NOTHING_NAMED),
     ("GET", "/api/v1/chats"): Case(stranger=NOTHING_NAMED),
@@ -50,6 +59,13 @@ CASES = {
     ("PUT", f"{SESSION}/messages/<message_id>/feedback"): Case({"thumbup": True}),
     ("POST", "/api/v1/chat/completions"): Case(QUESTION | {"chat_id": "{chat_id}", "session_id": "{session_id}"}),
     ("POST", f"{CHAT}/completions"): Case(QUESTION | {"session_id": "{session_id}"}),
+    ("POST", "/api/v1/openai/<chat_id>/chat/completions"): Case(OPENAI, stranger=NOT_OWNED_BY_NAME),
+    ("POST", "/api/v1/chats_openai/<chat_id>/chat/completions"): Case(OPENAI, stranger=NOT_OWNED_BY_NAME),
+    ("GET", "/api/v1/openai/<chat_id>/models"): Case(stranger=NOT_OWNED_BY_NAME),
+    ("GET", "/api/v1/chats_openai/<chat_id>/models"): Case(stranger=NOT_OWNED_BY_NAME),
+    ("POST", "/v1/chat/completions"): Case(OPENAI | {"model": "{chat_id}"}, stranger=NO_MODEL),
+    ("GET", "/v1/models"): Case(stranger=NOTHING_NAMED),
+    ("GET", "/v1/models/<path:chat_id>"): Case(stranger=NO_MODEL),
     ("POST", "/api/v1/chat/recommendation"): Case({"question": "hello", "chat_id": "{chat_id}"}),
     ("POST", "/api/v1/sessions/related_questions"): Case({"question": "hello", "chat_id": "{chat_id}"}),
     ("GET", f"{SESSION}/runs"): Case(stranger=FOREIGN_RUN),
@@ -113,13 +129,21 @@ def filled(template, ids):
     """A path or a body with ids in the places of their names."""
     text = template if isinstance(template, str) else json.dumps(template)
     for name, id in ids.items():
-        text = text.replace(f"<{name}>", id).replace("{%s}" % name, id)
+        text = text.replace(f"<{name}>", id).replace(f"<path:{name}>", id).replace("{%s}" % name, id)
     return text if isinstance(template, str) else json.loads(text)
 
 
 def call(person, route, ids):
     method, rule = route
-    return person(method, filled(rule, ids).removeprefix("/api/v1"), filled(CASES[route].body, ids))
+    return person.at(method, filled(rule, ids), filled(CASES[route].body, ids))
+
+
+def told(answer):
+    """Code and message of an answer that isn't streamed, in whichever protocol's words."""
+    body = answer.get_json()
+    if "code" in body:
+        return body["code"], body["message"]
+    return (answer.status_code, body["error"]["message"]) if "error" in body else (0, "success")
 
 
 def test_every_route_of_the_server_has_a_case_here(app):
@@ -134,7 +158,7 @@ def test_every_route_of_the_server_has_a_case_here(app):
 def test_every_token_of_the_tenant_may_do_it(route, who, request, named):
     answer = call(request.getfixturevalue(who), route, named)
     streamed = answer.mimetype == "text/event-stream"
-    code = frames(answer.get_data(as_text=True))[-1]["code"] if streamed else answer.get_json()["code"]
+    code = frames(answer.get_data(as_text=True))[-1]["code"] if streamed else told(answer)[0]
     assert (answer.status_code, code) == CASES[route].owner
 
 
@@ -144,8 +168,8 @@ def test_a_stranger_changes_nothing_and_sees_nothing(route, charlie, untouched):
     before = rows_of(tenant_id)
     answer = call(charlie, route, named)
     status, code, message = CASES[route].stranger
-    assert (answer.status_code, answer.get_json()["code"]) == (status, code)
-    assert message is None or answer.get_json()["message"] == filled(message, named)
+    assert (answer.status_code, told(answer)[0]) == (status, code)
+    assert message is None or told(answer)[1] == filled(message, named)
     assert "secret" not in answer.get_data(as_text=True)
     assert rows_of(tenant_id) == before
 
@@ -169,12 +193,15 @@ def test_nobody_is_let_in_or_changes_anything(route, nobody, untouched):
     before = rows_of(tenant_id)
     answer = call(nobody, route, named)
     assert answer.status_code == 401
-    assert answer.get_json() == {"code": 401, "message": UNAUTHORIZED, "data": None}
+    if route[1].startswith("/v1/"):
+        assert answer.get_json() == {"error": NO_KEY}
+    else:
+        assert answer.get_json() == {"code": 401, "message": UNAUTHORIZED, "data": None}
     assert rows_of(tenant_id) == before
 
 
 THROUGH_OWN_CHAT = {
-    route: FOREIGN_RUN if "/runs" in route[1] else NO_SESSION
+    route: FOREIGN_RUN if "/runs" in route[1] else NO_SESSION_V1 if route[1].startswith("/v1/") else NO_SESSION
     for route, case in CASES.items() if "<session_id>" in route[1] or "session_id" in (case.body or {})
 } | {("DELETE", f"{CHAT}/sessions"): (200, 102, "The chat doesn't own the session {session_id}")}
 
@@ -185,9 +212,9 @@ def test_ones_own_chat_opens_no_foreign_session(route, charlie, untouched):
     before, own = rows_of(tenant_id), charlie.ok("POST", "/chats", {"name": "Charlie's chat"})
     foreign, unknown = (call(charlie, route, ids | {"chat_id": own["id"]}) for ids in (named, UNKNOWN))
     status, code, message = THROUGH_OWN_CHAT[route]
-    assert (unknown.status_code, unknown.get_json()["code"]) == (status, code)
-    assert (foreign.status_code, foreign.get_json()["code"]) == (status, code)
-    assert message is None or foreign.get_json()["message"] == filled(message, named)
+    assert (unknown.status_code, told(unknown)[0]) == (status, code)
+    assert (foreign.status_code, told(foreign)[0]) == (status, code)
+    assert message is None or told(foreign)[1] == filled(message, named)
     assert rows_of(tenant_id) == before
 
 

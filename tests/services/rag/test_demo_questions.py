@@ -16,6 +16,7 @@ from services.principal import Principal
 from services.rag.chat_models import ExtractiveChatModel
 from services.rag.extractive import NOTHING_FITS
 from services.rag.pipeline import DialogAnswerer
+from tests.fakes import ScriptedModels
 
 WHAT_IT_IS = "Chatkeep is a conversation store and chat server for RAG applications."
 DATABASE_URL = "CHATKEEP_DATABASE_URL=postgresql://user:password@host/name"
@@ -39,7 +40,8 @@ def demo(engine: str, prepared: str, tmp_path_factory: pytest.TempPathFactory) -
         dialog, _ = ensure_demo(principal)
 
     def ask(question: str) -> tuple[str, list[str]]:
-        events = list(DialogAnswerer(dialog, principal, ExtractiveChatModel()).answer(Question(question)))
+        answerer = DialogAnswerer(dialog, principal, ExtractiveChatModel(), ScriptedModels())
+        events = list(answerer.answer(Question(question)))
         sources = [event for event in events if isinstance(event, Sources)]
         text = "".join(event.text for event in events if isinstance(event, TextDelta))
         return text, [chunk["content"] for event in sources for chunk in event.chunks]

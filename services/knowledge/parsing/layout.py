@@ -1,0 +1,113 @@
+"""From lines with places to paragraphs: what was broken to fit the page is joined, other line ends are kept."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import quantiles
+
+_WIDER = 1.3  # times the usual distance of two lines: a new paragraph
+_TALLER = 1.15  # times the height of the line before: a heading begins or ends
+_INDENT = 0.7  # of a line's height
+_BULLET = re.compile(r"(?:[•◦▪●■·‣–—*-]|\(?(?:\d{1,3}|[a-zA-Z])[.)]|\d{1,2}(?:\.\d{1,2}){1,3})\s")
+_SENTENCE_END = re.compile(r"[.!?:…。！？]['\"”’»)\]]*$")
+_IDEOGRAPH = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")  # no spaces between
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of words and its rectangle in points from the page's top left corner."""
+
+    words: str
+    left: float
+    right: float
+    top: float
+    bottom: float
+    is_hyphenated: bool = False
+
+    @property
+    def height(self) -> float:
+        return self.bottom - self.top
+
+
+def paragraphs_of(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """Lines in reading order, those of a paragraph together."""
+    paragraph: list[Line] = []
+    usual = _usual_distance(lines)
+    for line in lines:
+        if paragraph and not _goes_on(paragraph[-1], line, usual):
+            yield paragraph
+            paragraph = []
+        paragraph.append(line)
+    if paragraph:
+        yield paragraph
+
+
+def _usual_distance(lines: Sequence[Line]) -> float:
+    steps = [after.bottom - line.bottom for line, after in pairwise(lines)]
+    steps = [step for step in steps if step > 0]
+    # the lower quarter: on a page of short paragraphs most distances are between them
+    return quantiles(steps, n=4)[0] if len(steps) > 1 else sum(steps)
+
+
+def _goes_on(line: Line, after: Line, usual: float) -> bool:
+    step = after.bottom - line.bottom
+    taller, lower = max(line.height, after.height), min(line.height, after.height)
+    if step < -taller / 2:  # the next column
+        return after.words[0].islower()
+    return step < max(usual, taller) * _WIDER and taller < lower * _TALLER
+
+
+def join(paragraph: Sequence[Line], page: Sequence[Line]) -> tuple[str, list[int]]:
+    """A paragraph's text, and where in it each of its lines begins."""
+    edge = _right_edge(paragraph, page)
+    text, begins = "", list[int]()
+    for place, line in enumerate(paragraph):
+        if place:
+            text = _before(text, paragraph[place - 1], line, edge)
+        begins.append(len(text))
+        text += line.words
+    return text, begins
+
+
+def _right_edge(paragraph: Sequence[Line], page: Sequence[Line]) -> float:
+    """How far the lines of a paragraph reach; two lines alone don't tell, so the page's others help."""
+    if len(paragraph) > 2:
+        return max(line.right for line in paragraph)
+    left = min(line.left for line in paragraph)
+    return max(line.right for line in page if abs(line.left - left) < 2 * line.height or line in paragraph)
+
+
+def _before(text: str, line: Line, after: Line, edge: float) -> str:
+    """What stands before the next line: the text, and a space, a line end or nothing."""
+    if _is_broken_by_hand(line, after, edge):
+        return f"{text}\n"
+    if line.is_hyphenated or re.search(r"[^\W\d_]-$", text):
+        return text[:-1] if after.words[0].islower() else text
+    if _IDEOGRAPH.match(text[-1]) and _IDEOGRAPH.match(after.words[0]):
+        return text
+    return f"{text} "
+
+
+def _is_broken_by_hand(line: Line, after: Line, edge: float) -> bool:
+    """Whether a line ends though the next word had room in it, or the next one begins like an item."""
+    if line.is_hyphenated:
+        return False
+    width = (line.right - line.left) / len(line.words)
+    word = after.words.split(maxsplit=1)[0]
+    if not _IDEOGRAPH.match(word) and line.right + width * (len(word) + 1) < edge:
+        return True
+    is_indented = after.left - line.left > _INDENT * line.height and _SENTENCE_END.search(line.words)
+    return bool(is_indented or _BULLET.match(after.words))
+
+
+def rectangles(lines: Sequence[Line]) -> list[tuple[float, float, float, float]]:
+    """The areas that lines cover, one a column: left, right, top, bottom."""
+    areas: list[tuple[float, float, float, float]] = []
+    for line in lines:
+        if areas and line.bottom > areas[-1][2] and line.left < areas[-1][1] and line.right > areas[-1][0]:
+            left, right, top, bottom = areas.pop()
+            areas.append((min(left, line.left), max(right, line.right), min(top, line.top), max(bottom, line.bottom)))
+        else:
+            areas.append((line.left, line.right, line.top, line.bottom))
+    return areas
