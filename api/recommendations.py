@@ -7,9 +7,10 @@ from flask import Blueprint, Response
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
 from api.body import ids_of, limits, read_object, text_field
+from api.question_fields import find_model
 from api.responses import success
 from services.dialog_service import DialogService
-from services.errors import InvalidArgument, InvalidData
+from services.errors import InvalidArgument
 from services.rag.recommendation import related_questions
 
 blueprint = Blueprint("recommendations", __name__, url_prefix="/api/v1")
@@ -27,9 +28,7 @@ def recommend() -> Response:
     question = _question(body)
     chat_id = text_field(body, "chat_id")
     dialog = DialogService.get_by_id(principal(), chat_id) if chat_id else None
-    model = chatkeep().models.find(dialog.llm_id if dialog else "")
-    if model is None:
-        raise InvalidData(f"Cannot use specified model {dialog.llm_id if dialog else ''}.")
+    model = find_model("", dialog)
     wanted = ids_of(body, "dataset_ids") or (dialog.kb_ids if dialog else None)
     chatkeep().workers.refuse_when_draining()
     return success(related_questions(model, principal(), question, wanted))

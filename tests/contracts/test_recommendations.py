@@ -6,6 +6,8 @@ import pytest
 
 from services.events import ErrorCode, ReasoningDelta, TextDelta
 from services.knowledge.datasets import DatasetService
+from services.knowledge.ingestion import add_text
+from services.models import DEFAULT, ModelDirectory, ModelEntry
 from services.principal import Principal
 from services.rag.chat_models import ExtractiveChatModel
 from tests.conftest import Person
@@ -103,13 +105,13 @@ def test_a_chat_and_what_ragflow_sends_besides_are_taken(alice: Person, path: st
 
 @pytest.fixture
 def extractive(models: ScriptedModels) -> None:
-    models.default = ExtractiveChatModel()  # type: ignore[assignment]
+    ModelDirectory.__init__(models, [ModelEntry(DEFAULT, ExtractiveChatModel())])
 
 
 def add(person: Person, dataset: str, text: str) -> str:
     principal = Principal(str(person.tenant_id))
     made = DatasetService.ensure(principal, dataset)
-    DatasetService.add_text(principal, made.id, f"{dataset}.md", text)
+    add_text(principal, made.id, f"{dataset}.md", text)
     return str(made.id)
 
 
