@@ -18,6 +18,7 @@ from api import (
     errors,
     models,
     openai_compat,
+    recommendations,
     retrieval,
     runs,
     sessions,
@@ -38,7 +39,7 @@ from services.runs.workers import Workers
 BLUEPRINTS = (
     chats.blueprint, sessions.blueprint, completions.blueprint, runs.blueprint, openai_compat.ragflow_blueprint,
     openai_compat.blueprint, datasets.blueprint, documents.blueprint, chunks.blueprint, retrieval.blueprint,
-    models.blueprint, tokens.blueprint, system.blueprint,
+    models.blueprint, recommendations.blueprint, tokens.blueprint, system.blueprint,
 )
 
 

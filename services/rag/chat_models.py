@@ -54,8 +54,9 @@ class OpenAIChatModel:
 
     def stream(self, request: ModelRequest) -> Iterator[Event]:
         """The answer's events. What fails before the first of them is tried again, where that may help."""
-        until = time.monotonic() + self._settings.total_timeout
-        for attempt in self._server.attempts(self._settings.total_timeout):
+        seconds = min(request.seconds, self._settings.total_timeout)
+        until = time.monotonic() + seconds
+        for attempt in self._server.attempts(seconds):
             with attempt:
                 events = self._answer(request, until)
                 first = next(events)

@@ -21,6 +21,7 @@ ROUTES_WITH_BODIES = {
     "delete sessions": ("DELETE", "/chats/{chat}/sessions"),
     "feedback": ("PUT", "/chats/{chat}/sessions/{session}/messages/m/feedback"),
     "create token": ("POST", "/system/tokens"),
+    "recommendation": ("POST", "/chat/recommendation"),
 }
 every_route_with_a_body = pytest.mark.parametrize("route", ROUTES_WITH_BODIES)
 

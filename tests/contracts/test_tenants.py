@@ -66,6 +66,8 @@ CASES = {
     ("POST", "/v1/chat/completions"): Case(OPENAI | {"model": "{chat_id}"}, stranger=NO_MODEL),
     ("GET", "/v1/models"): Case(stranger=NOTHING_NAMED),
     ("GET", "/v1/models/<path:chat_id>"): Case(stranger=NO_MODEL),
+    ("POST", "/api/v1/chat/recommendation"): Case({"question": "hello", "chat_id": "{chat_id}"}),
+    ("POST", "/api/v1/sessions/related_questions"): Case({"question": "hello", "chat_id": "{chat_id}"}),
     ("GET", f"{SESSION}/runs"): Case(stranger=FOREIGN_RUN),
     ("GET", f"{SESSION}/runs/<run_id>"): Case(stranger=FOREIGN_RUN),
     ("GET", f"{SESSION}/runs/<run_id>/events"): Case(stranger=FOREIGN_RUN),

@@ -195,6 +195,15 @@ def test_a_stream_that_never_ends_is_given_up_at_the_total_timeout(upstream: Ups
     assert timed_out(upstream, total_timeout=0.5) < 2
 
 
+def test_a_request_may_bound_its_answer_further(upstream: Upstream) -> None:
+    upstream.says(upstream.waits)
+    began = time.monotonic()
+    with pytest.raises(ModelFailure) as caught:
+        list(model(upstream, total_timeout=60).stream(ModelRequest([], "", seconds=0.3)))
+    assert caught.value.code is ErrorCode.TIMEOUT
+    assert time.monotonic() - began < 2
+
+
 def test_a_slow_reader_is_not_the_models_silence(upstream: Upstream) -> None:
     upstream.says(streams(delta("a"), delta("b"), delta(finish="stop"), DONE))
     events = model(upstream, idle_timeout=0.2).stream(ModelRequest([], ""))

@@ -142,8 +142,14 @@ def test_nearly_equal_sentences_are_quoted_together_and_no_more_than_four() -> N
     assert len(quoted(answer("Which door is red, heavy and locked?", *texts))) == 1
 
 
-def test_the_better_passage_wins_between_equals() -> None:
-    assert answer("Which door?", "Doors are red.", "Doors are blue.").startswith("Doors are red. [ID:0]")
+def test_the_better_passage_wins_between_sentences_that_are_nearly_equal() -> None:
+    answered = answer("Which door?", "Some doors are red.", "Nothing is here.", "The door is blue.")
+    assert answered.startswith("Some doors are red. [ID:0]")
+
+
+def test_a_short_sentence_wins_over_a_long_one() -> None:
+    long = f"The door is red {'and so on ' * 30}."
+    assert answer("Which door?", f"{long} The door is blue.") == "The door is blue. [ID:0]"
 
 
 def test_cuts_sentences_of_languages_without_spaces() -> None:
