@@ -47,7 +47,7 @@ $(VENV)/app.stamp: setup.cfg setup.py pyproject.toml
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/app.stamp tests/requirements-nodeps.txt
-	@$(PIP) install -e '.[test]'
+	@$(PIP) install -e '.[test,local]'
 	@$(PIP) install --no-deps --ignore-requires-python -r tests/requirements-nodeps.txt
 	@touch $@
 

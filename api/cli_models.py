@@ -4,7 +4,8 @@ import json
 import signal
 import sys
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from services.rag.local_model import NAME, find_weights, serving
 
 QUESTION = "Say hello."
 SHOWN = 60  # characters of an answer
+_STOPS = {signal.SIGINT, signal.SIGTERM}
 
 
 @click.group()
@@ -39,15 +41,23 @@ def serve_model(port: int, embedding_port: int | None, weights: Path | None) -> 
     \b
     Example: chatkeep model serve --port 8080
     """
-    signals = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before the server's threads, which inherit it
     path = weights or find_weights()
     name = NAME if weights is None else path.stem
-    with ExitStack() as stack:
+    with _stopped_by_signal(), ExitStack() as stack:
         _export("MODEL", stack.enter_context(serving(path, port, name)), name)
         if embedding_port is not None:
             _export("EMBEDDING", stack.enter_context(serving(path, embedding_port, name, embeds=True)), name)
-        signal.sigwait(signals)
+        signal.sigwait(_STOPS)
+
+
+@contextmanager
+def _stopped_by_signal() -> Iterator[None]:
+    """Holds the signals that stop a program until they are waited for, in every thread that the block starts too."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _export(section: str, url: str, name: str) -> None:

@@ -38,7 +38,8 @@ class ConversationService:
             return cls.document.create(
                 {
                     "tenant_id": principal.tenant_id, "dialog_id": dialog.id, "user_id": user_id,
-                    "name": clip(name or DEFAULT_NAME), "name_source": "user" if name else "default",
+                    "name": clip(name or DEFAULT_NAME),
+                    "name_source": "user" if name and name != DEFAULT_NAME else "default",  # the SDK's own default
                 } | columns,
                 prologue,
             )

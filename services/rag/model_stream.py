@@ -20,6 +20,7 @@ STREAM = "text/event-stream"
 _DONE = b"[DONE]"
 _FIELD = re.compile(rb"(?:data|event|id|retry)?:")
 _BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a body's beginning; the first three are a byte order mark
+_FIRST_LINE = 65_536  # bytes, more than any line that a stream begins with
 _LONGEST = 8_000_000  # bytes of an answer that comes as one JSON text
 
 
@@ -33,7 +34,7 @@ def answer_payloads(chunks: Iterable[bytes], kind: str) -> Iterator[bytes]:
     head = b""
     for chunk in chunks:
         head = (head + chunk).lstrip(_BLANK)
-        if head and (kind == STREAM or head.startswith(b"{") or b"\n" in head):
+        if head and (kind == STREAM or head.startswith(b"{") or b"\n" in head or len(head) > _FIRST_LINE):
             break
     if head.startswith(b"{"):
         yield _whole(head, chunks)

@@ -75,6 +75,8 @@ CASES = {
     ("GET", "/api/v1/runs/<run_id>"): Case(stranger=FOREIGN_RUN),
     ("GET", "/api/v1/runs/<run_id>/events"): Case(stranger=FOREIGN_RUN),
     ("POST", "/api/v1/runs/<run_id>/cancel"): Case(owner=(409, 409), stranger=FOREIGN_RUN),
+    ("GET", "/api/v1/models"): Case(stranger=NOTHING_NAMED),
+    ("GET", "/api/v1/users/me/models"): Case(stranger=NOTHING_NAMED),
     ("GET", "/api/v1/system/tokens"): Case(stranger=NOTHING_NAMED),
     ("POST", "/api/v1/system/tokens"): Case({"name": "new"}, stranger=NOTHING_NAMED),
     ("DELETE", "/api/v1/system/tokens/<id_or_secret>"): Case(stranger=NOTHING_NAMED),
