@@ -1,6 +1,7 @@
 """Who sees what: the owner, a second token of the tenant, a stranger and nobody, on every route of the server."""
 # ruff: noqa: F811 (a fixture that is imported is then named by a parameter)
 
+import io
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -30,10 +31,12 @@ class Case:
     """A call on Alice's rows: what she gets, and what a stranger does (None: see the HTTP status of ours)."""
 
     body: Any = None
-    owner: tuple[int, int] = (200, 0)
+    owner: tuple[int, int] | None = (200, 0)
     stranger: tuple[int, int, str | None] = NOT_OWNED
 
 
+DATASET, DOCUMENT = "/api/v1/datasets/<dataset_id>", "/api/v1/datasets/<dataset_id>/documents/<document_id>"
+NO_DATASET = (200, 102, "You don't own the dataset {dataset_id}")
 CHAT, SESSION = "/api/v1/chats/<chat_id>", "/api/v1/chats/<chat_id>/sessions/<session_id>"
 QUESTION = {"question": "hello", "stream": False}
 FOREIGN_RUN = (404, 404, None)
@@ -77,6 +80,28 @@ CASES = {
     ("POST", "/api/v1/runs/<run_id>/cancel"): Case(owner=(409, 409), stranger=FOREIGN_RUN),
     ("GET", "/api/v1/models"): Case(stranger=NOTHING_NAMED),
     ("GET", "/api/v1/users/me/models"): Case(stranger=NOTHING_NAMED),
+    ("POST", "/api/v1/datasets"): Case({"name": "a new dataset"}, stranger=NOTHING_NAMED),
+    ("GET", "/api/v1/datasets"): Case(stranger=NOTHING_NAMED),
+    ("DELETE", "/api/v1/datasets"): Case({"ids": ["{dataset_id}"]}, stranger=NO_DATASET),
+    ("GET", DATASET): Case(stranger=(200, 102, "there is no dataset '{dataset_id}'")),
+    ("PUT", DATASET): Case({"name": "renamed"}, stranger=(200, 102, "there is no dataset '{dataset_id}'")),
+    ("POST", f"{DATASET}/documents"): Case(owner=(200, 101), stranger=NO_DATASET),
+    ("GET", f"{DATASET}/documents"): Case(stranger=NO_DATASET),
+    ("DELETE", f"{DATASET}/documents"): Case({"ids": ["{document_id}"]}, stranger=NO_DATASET),
+    ("GET", DOCUMENT): Case(owner=None, stranger=NO_DATASET),
+    ("PUT", DOCUMENT): Case({"name": "renamed"}, stranger=NO_DATASET),
+    ("PATCH", DOCUMENT): Case({"name": "renamed"}, stranger=NO_DATASET),
+    **{
+        route: Case({"document_ids": ["{document_id}"]}, stranger=NO_DATASET)
+        for route in (("POST", f"{DATASET}/chunks"), ("DELETE", f"{DATASET}/chunks"),
+                      ("POST", f"{DATASET}/documents/parse"), ("POST", f"{DATASET}/documents/stop"))
+    },
+    ("GET", f"{DOCUMENT}/chunks"): Case(stranger=NO_DATASET),
+    ("POST", f"{DOCUMENT}/chunks"): Case({"content": "new"}, stranger=NO_DATASET),
+    ("DELETE", f"{DOCUMENT}/chunks"): Case({"chunk_ids": ["{chunk_id}"]}, stranger=NO_DATASET),
+    ("PUT", f"{DOCUMENT}/chunks/<chunk_id>"): Case({"content": "changed"}, stranger=NO_DATASET),
+    ("PATCH", f"{DOCUMENT}/chunks/<chunk_id>"): Case({"available": False}, stranger=NO_DATASET),
+    ("POST", "/api/v1/retrieval"): Case({"dataset_ids": ["{dataset_id}"], "question": "pump"}, stranger=NO_DATASET),
     ("GET", "/api/v1/system/tokens"): Case(stranger=NOTHING_NAMED),
     ("POST", "/api/v1/system/tokens"): Case({"name": "new"}, stranger=NOTHING_NAMED),
     ("DELETE", "/api/v1/system/tokens/<id_or_secret>"): Case(stranger=NOTHING_NAMED),
@@ -86,7 +111,7 @@ every_route = pytest.mark.parametrize(
 )
 UNKNOWN = {
     "chat_id": "c" * 32, "session_id": "5" * 32, "message_id": "no-such-turn", "run_id": "f" * 32,
-    "id_or_secret": "d" * 32,
+    "id_or_secret": "d" * 32, "dataset_id": "a" * 32, "document_id": "e" * 32, "chunk_id": "b" * 32,
 }
 
 
@@ -99,7 +124,13 @@ def world_of(alice):
              {"session_id": session["id"], "messages": [question], "stream": False})
     [run] = alice.ok("GET", f"/chats/{chat['id']}/sessions/{session['id']}/runs")
     token = alice.ok("POST", "/system/tokens", {"name": "Alice's secret token"})
-    return {"chat_id": chat["id"], "session_id": session["id"], "message_id": "alices-secret-turn", "run_id": run["id"],
+    dataset = alice.ok("POST", "/datasets", {"name": "Alice's secret dataset"})["id"]
+    file = {"file": [(io.BytesIO(b"Alice's secret pump."), "secret.txt")]}
+    documents = f"/datasets/{dataset}/documents"
+    [document] = alice.ok("POST", documents, data=file, content_type="multipart/form-data")
+    chunk = alice.ok("POST", f"{documents}/{document['id']}/chunks", {"content": "Alice's secret passage"})["chunk"]
+    more = {"dataset_id": dataset, "document_id": document["id"], "chunk_id": chunk["id"]}
+    return more | {"chat_id": chat["id"], "session_id": session["id"], "message_id": "alices-secret-turn", "run_id": run["id"],
             "id_or_secret": token["id"]}
 
 
@@ -159,6 +190,9 @@ def test_every_route_of_the_server_has_a_case_here(app):
 @pytest.mark.parametrize("who", ["alice", "bob"])
 def test_every_token_of_the_tenant_may_do_it(route, who, request, named):
     answer = call(request.getfixturevalue(who), route, named)
+    if CASES[route].owner is None:  # a file
+        assert (answer.status_code, answer.data) == (200, b"Alice's secret pump.")
+        return
     streamed = answer.mimetype == "text/event-stream"
     code = frames(answer.get_data(as_text=True))[-1]["code"] if streamed else told(answer)[0]
     assert (answer.status_code, code) == CASES[route].owner
