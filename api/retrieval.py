@@ -9,11 +9,12 @@ from api.auth import authenticate, principal
 from api.body import flag, ids_of, read_object
 from api.datasets import text_of
 from api.responses import dumps, success
+from services.chat_advice import warnings
 from services.errors import InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
 from services.knowledge.metadata import read_filter
 from services.rag.highlight import highlighted
-from services.rag.retrieval import Wanted, lack_of_vectors, retriever
+from services.rag.retrieval import Wanted, retriever
 from services.rag.retrievers import Document, doc_aggs, wire_chunk
 
 blueprint = Blueprint("retrieval", __name__, url_prefix="/api/v1/retrieval")
@@ -69,9 +70,8 @@ def _number(body: dict[str, Any], name: str, default: float, least: float, most:
 
 def _warnings(body: dict[str, Any], dataset_ids: list[str]) -> dict[str, Any]:
     told = [f"`{name}` has no effect" for name in IGNORED if body.get(name)]
-    lack = lack_of_vectors(principal(), dataset_ids, chatkeep().models)
-    if lack and body.get("vector_similarity_weight"):
-        told.append(f"`vector_similarity_weight` has no effect: {lack}; words alone are compared")
+    given = {"kb_ids": dataset_ids, "vector_similarity_weight": body.get("vector_similarity_weight")}
+    told += warnings(principal(), given, chatkeep().models)
     return {"warnings": told} if told else {}
 
 

@@ -73,6 +73,7 @@ class FoundChunk:
     chunk_index: int
     search_text: str
     positions: str = "[]"
+    meta_fields: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class ChunkText:
 
 _COLUMNS = (
     "c.id, c.document_id, c.dataset_id, d.name, d.location, c.content, c.heading, c.page, "
-    "c.chunk_index, c.search_text, c.positions"
+    "c.chunk_index, c.search_text, c.positions, d.meta_fields"
 )
 
 

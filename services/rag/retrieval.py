@@ -14,8 +14,6 @@ from services.rag.hybrid import HybridRetriever, RerankingRetriever
 from services.rag.reranking import RerankModel
 from services.rag.retrievers import LexicalRetriever, Retriever
 
-NO_VECTORS = "`vector_similarity_weight` has no effect: {reason}; words alone are compared"
-
 
 class Models(Protocol):
     """The operator's models that retrieval asks, by name or id."""

@@ -122,7 +122,8 @@ def _document(chunk: FoundChunk, hit: Hit) -> Document:
     metadata = {
         "document_id": chunk.document_id, "document_name": chunk.document_name,
         "dataset_id": chunk.dataset_id, "heading": chunk.heading, "page": chunk.page,
-        "positions": loads(chunk.positions), "similarity": hit.similarity,
+        "positions": loads(chunk.positions), "document_metadata": loads(chunk.meta_fields) or None,
+        "similarity": hit.similarity,
         "term_similarity": hit.term_similarity, "vector_similarity": hit.vector_similarity,
     }
     if chunk.location and chunk.location.startswith(("https://", "http://")):

@@ -129,9 +129,10 @@ def world_of(alice):
     documents = f"/datasets/{dataset}/documents"
     [document] = alice.ok("POST", documents, data=file, content_type="multipart/form-data")
     chunk = alice.ok("POST", f"{documents}/{document['id']}/chunks", {"content": "Alice's secret passage"})["chunk"]
-    more = {"dataset_id": dataset, "document_id": document["id"], "chunk_id": chunk["id"]}
-    return more | {"chat_id": chat["id"], "session_id": session["id"], "message_id": "alices-secret-turn", "run_id": run["id"],
-            "id_or_secret": token["id"]}
+    return {
+        "chat_id": chat["id"], "session_id": session["id"], "message_id": "alices-secret-turn", "run_id": run["id"],
+        "id_or_secret": token["id"], "dataset_id": dataset, "document_id": document["id"], "chunk_id": chunk["id"],
+    }
 
 
 @pytest.fixture
