@@ -22,7 +22,7 @@ from services.knowledge.parsing.frames import receive, send, too_big
 from services.knowledge.parsing.passages import Passage
 from services.knowledge.parsing.reading import read
 
-_GROWTH = 256_000_000  # bytes; a process that kept more than this of what it read has read its last document
+_GROWTH = 100_000_000  # bytes; a process that kept more than this of what it read has read its last document
 _LATER = 2  # seconds after the other process should have ended this one, it ends itself
 
 Request = tuple[dict[str, Any], bytes]
@@ -32,13 +32,15 @@ def main() -> None:
     os.nice(10)  # who asks questions goes first
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the other process may have ignored it
     threading.excepthook = _end
     connection = socket.socket(fileno=0)
     requests: SimpleQueue[Request] = SimpleQueue()
     threading.Thread(target=_serve, args=(connection, requests), daemon=True).start()
     send(connection, b"ready")
-    while header := receive(connection):
-        requests.put((orjson.loads(header), receive(connection)))
+    with suppress(OSError):
+        while header := receive(connection):
+            requests.put((orjson.loads(header), receive(connection)))
     os._exit(0)
 
 
@@ -50,13 +52,12 @@ def _serve(connection: socket.socket, requests: "SimpleQueue[Request]") -> None:
         answer = _answer(header, content)
         signal.setitimer(signal.ITIMER_REAL, 0)
         answer["last"] = "last" in answer or _size() > start + _GROWTH
-        send(connection, orjson.dumps(answer))
+        with suppress(OSError):  # nobody wants it any more; the main thread ends this process
+            send(connection, orjson.dumps(answer))
 
 
 def _answer(header: Mapping[str, Any], content: bytes) -> dict[str, Any]:
-    limit = _size() + header["megabytes"] * 1_000_000
-    with suppress(ValueError, OSError):  # not every system has this limit
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    _limit_memory(_size() + header["megabytes"] * 1_000_000)
     try:
         return {"passages": [_plain(passage) for passage in read(header["name"], content)]}
     except Unreadable as error:
@@ -64,8 +65,15 @@ def _answer(header: Mapping[str, Any], content: bytes) -> dict[str, Any]:
     except MemoryError:
         return {"unreadable": too_big(header["megabytes"]), "last": True}
     finally:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        _limit_memory(None)
+
+
+def _limit_memory(size: int | None) -> None:
+    """Bytes of address space that this process may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    soft = most if size is None or size > most > 0 else size
+    with suppress(ValueError, OSError):  # not every system has this limit
+        resource.setrlimit(resource.RLIMIT_AS, (soft, most))
 
 
 def _plain(passage: Passage) -> tuple[Any, ...]:

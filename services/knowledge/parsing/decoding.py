@@ -60,7 +60,9 @@ def decode(name: str, content: bytes) -> str:
     for magic, kind in _KINDS:
         if content.startswith(magic):
             raise Unreadable(f"The file is {kind}. Text, Markdown, HTML and PDF can be read.")
-    text = _marked(content) or _unmarked(name, content)
+    text = _marked(content)
+    if text is None:
+        text = _unmarked(name, content)
     if "\x00" in text or len(_CONTROLS.findall(text)) * 100 > len(text):
         raise _not_text()
     return text

@@ -4,6 +4,7 @@ The processes are kept for the next documents; one that dies is replaced. A file
 in a process that is new: one that has read others may suffer from those.
 """
 
+import atexit
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from db.jsontext import clean_text
 from services.errors import Unavailable, Unreadable
 from services.knowledge.parsing.frames import receive, send, too_big
 from services.knowledge.parsing.passages import Passage
@@ -24,7 +26,6 @@ MEGABYTES = 1_000  # of memory for a document
 _PROCESSES = 2  # at once; further callers wait
 _START = 60  # seconds a process may take to start
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "LANG", "LC_ALL", "TMPDIR")
-
 _OUT_OF_MEMORY = (-signal.SIGABRT, -signal.SIGKILL, 127)  # how pdfium, the kernel and the C library end it
 
 
@@ -32,7 +33,11 @@ class ReaderProcesses:
     """A few processes that read documents for the threads of this one."""
 
     def __init__(self, most: int = _PROCESSES) -> None:
-        self._places = threading.BoundedSemaphore(most)
+        self._most = most
+        self._begin()
+
+    def _begin(self) -> None:
+        self._places = threading.BoundedSemaphore(self._most)
         self._free: list[_Reader] = []  # list methods are atomic
         self._owner = os.getpid()
 
@@ -44,9 +49,9 @@ class ReaderProcesses:
         Raises Unreadable, and Unavailable where no process can be started.
         """
         if self._owner != os.getpid():  # forked: the processes answer to the one before
-            self._free, self._owner = [], os.getpid()
+            self._begin()
         with self._places:
-            answer = self._answer({"name": name, "seconds": seconds, "megabytes": megabytes}, content)
+            answer = self._answer({"name": clean_text(name), "seconds": seconds, "megabytes": megabytes}, content)
         if "unreadable" in answer:
             raise Unreadable(answer["unreadable"])
         return [
@@ -142,6 +147,7 @@ def _environment() -> dict[str, str]:
 
 
 _processes = ReaderProcesses()  # starts nothing before the first document
+atexit.register(_processes.close)
 
 
 def read_isolated(

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
+from math import floor
 
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfBookmark, PdfDocument, PdfiumError, PdfPage, PdfTextPage
 
 from services.errors import Unreadable
 from services.knowledge.parsing.layout import Line, join, paragraphs_of, rectangles
-from services.knowledge.parsing.passages import TITLE_LENGTH, Passage, Position, pack
+from services.knowledge.parsing.passages import TITLE_LENGTH, Passage, pack
 
 PAGES = 5_000
 _BOOKMARKS = 20_000
@@ -151,7 +152,11 @@ def _from_top_left(page: PdfPage, x: float, y: float) -> tuple[float, float]:
     width, height = page.get_size()
     across, down = ctypes.c_int(), ctypes.c_int()
     pdfium.FPDF_PageToDevice(page, 0, 0, round(width * _FINE), round(height * _FINE), 0, x, y, across, down)
-    return min(max(across.value / _FINE, 0.0), width), min(max(down.value / _FINE, 0.0), height)
+    # what isn't on the page is at its edge
+    return (
+        min(max(round(across.value / _FINE, 1), 0.0), floor(width * 10) / 10),
+        min(max(round(down.value / _FINE, 1), 0.0), floor(height * 10) / 10),
+    )
 
 
 def _sections(page: PdfPage, lines: list[Line], marks: Sequence[_Mark], path: tuple[str, ...]) -> list[_Section]:
@@ -199,12 +204,15 @@ def _cut(section: _Section, page: int) -> Iterator[Passage]:
         blocks.append(f"{text}\n\n")
         length += len(blocks[-1])
     heading = " > ".join(title for title in section.path if title)
-    ends = [*begins[1:], length]
-    for first, last, content in pack(blocks):
-        covered = [
-            line for line, begin, end in zip(section.lines, begins, ends, strict=True) if begin < last and end > first
-        ]
-        positions: tuple[Position, ...] = tuple(
-            (page, *(round(edge, 1) for edge in area)) for area in rectangles(covered)  # type: ignore[misc]
-        )
-        yield Passage(content, heading, page, positions)
+    lines = list(zip(section.lines, begins, [*begins[1:], length][: len(begins)], strict=True))
+    for first, last, content in _with_title(pack(blocks)):
+        covered = [line for line, begin, end in lines if begin < last and end > first]
+        yield Passage(content, heading, page, tuple((page, *area) for area in rectangles(covered)))
+
+
+def _with_title(pieces: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """The pieces of a section; a title alone goes to the one behind it."""
+    if len(pieces) < 2 or len(pieces[0][2]) > TITLE_LENGTH:
+        return pieces
+    (begin, _, title), (_, end, content), *others = pieces
+    return [(begin, end, f"{title}\n\n{content}"), *others]

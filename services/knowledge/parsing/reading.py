@@ -20,18 +20,18 @@ def read(name: str, content: bytes) -> list[Passage]:
 
     In this process and without limits of time and memory: for files that nobody could have prepared.
     """
-    if not content.strip():
-        raise Unreadable("The file is empty.")
     if _is_pdf(content):
         return _bounded(pdf.passages_of(content))
     text = decode(name, content)
-    if len(text) > CHARACTERS:
-        raise _too_long()
+    if not text.strip():
+        raise Unreadable("The file is empty.")
     if is_html(name, text[:_START].encode()):
         passages = _bounded(cut(html.blocks_of(text)))
         if not passages:
             raise Unreadable("The page shows no text by itself; open it in a browser and save what you see.")
         return passages
+    if len(text) > CHARACTERS:
+        raise _too_long()
     return _bounded(parse(name, text))
 
 
