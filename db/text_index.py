@@ -84,6 +84,7 @@ class ChunkText:
     document_id: str
     chunk_index: int
     words: str
+    heading: str = ""
 
 
 _COLUMNS = (
@@ -198,7 +199,7 @@ def load_chunks(tenant_id: str, ids: Sequence[str]) -> list[FoundChunk]:
 def load_texts(tenant_id: str, ids: Sequence[str]) -> list[ChunkText]:
     """The words of these chunks of the tenant, in no order."""
     statement = (
-        "SELECT c.id, c.document_id, c.chunk_index, c.search_text FROM {dataset_chunk} c "
+        "SELECT c.id, c.document_id, c.chunk_index, c.search_text, c.heading FROM {dataset_chunk} c "
         f"WHERE c.tenant_id = %s AND c.id {among()}"
     )
     return [ChunkText(*row) for row in fetch(statement, [tenant_id, listed(ids)])] if ids else []

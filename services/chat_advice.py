@@ -19,6 +19,9 @@ def warnings(principal: Principal, fields: Mapping[str, Any], models: Models) ->
         told.append(f"`meta_data_filter.method` {str(method)[:80]} has no effect; `manual` filters")
     if fields.get("prompt_type") not in (None, "", "simple"):
         told.append("`prompt_type` has no effect: the prompt is used as it stands")
+    rerank_id = fields.get("rerank_id")
+    if rerank_id and models.find_rerank(rerank_id) is None:
+        told.append(f"`rerank_id` {rerank_id} has no effect: no such model is set up")
     datasets = fields.get("dataset_ids") or fields.get("kb_ids")
     if datasets and fields.get("vector_similarity_weight"):
         lack = lack_of_vectors(principal, datasets, models)

