@@ -97,7 +97,7 @@ class OpenAIChatModel:
         except httpx2.RemoteProtocolError as error:  # cut short is the answer's fault, a reset is the network's
             if not answer.is_finished and not deadline.passed:
                 raise Passing(ErrorCode.INVALID_RESPONSE, f"the stream broke off: {error}") from None
-        except (httpx2.TransportError, ModelFailure):
+        except (httpx2.TransportError, ModelFailure):  # of a finished answer it costs the usage at most
             if not answer.is_finished and not deadline.passed:
                 raise
         if deadline.passed and not answer.is_finished:

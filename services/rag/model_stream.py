@@ -93,12 +93,7 @@ class StreamedAnswer:
             self._finish = self._finish or FinishReason.STOP
         if self._is_done or not payload:
             return
-        try:
-            chunk = _decoded(payload)
-        except ModelFailure:
-            if self.is_finished:  # the answer is whole; this was to be its usage
-                return
-            raise
+        chunk = _decoded(payload)
         self._usage = _usage(chunk.get("usage")) or self._usage
         choices = chunk.get("choices") or [{}]
         try:

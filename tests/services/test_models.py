@@ -20,7 +20,7 @@ SEVERAL = {
     "models": [
         {"name": "big", "base_url": URL, "model": "org/big-2"},
         {"name": "bigger", "base_url": URL, "model": "org/big-2"},
-        {"name": "plain", "base_url": URL}, {"name": "org/other", "base_url": URL, "model": "plain"},
+        {"name": "org/other", "base_url": URL, "model": "plain"}, {"name": "plain", "base_url": URL},
     ],
     "embedding": {"base_url": URL, "name": "vectors"}, "rerank": {"base_url": URL, "name": "judge"},
 }
@@ -67,11 +67,11 @@ def test_what_has_no_address_is_not_there() -> None:
 
 def test_lists_all_in_the_order_of_the_settings() -> None:
     assert [(type.value, entry.name) for type, entry in directory(**SEVERAL)] == [
-        ("chat", "default"), ("chat", "big"), ("chat", "bigger"), ("chat", "plain"), ("chat", "org/other"),
+        ("chat", "default"), ("chat", "big"), ("chat", "bigger"), ("chat", "org/other"), ("chat", "plain"),
         ("embedding", "vectors"), ("rerank", "judge"),
     ]
 
 
 def test_the_servers_id_is_sent_upstream_where_it_differs_from_the_name() -> None:
-    (big, *_), plain = load_settings(**SEVERAL).models[:2], load_settings(**SEVERAL).models[2]
+    big, *_, plain = load_settings(**SEVERAL).models
     assert (big.upstream, plain.upstream) == ("org/big-2", "plain")
