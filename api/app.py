@@ -9,7 +9,22 @@ from flask_cors import CORS
 from uuid_utils import uuid7
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from api import chats, completions, errors, runs, sessions, system, tokens
+from api import (
+    chats,
+    chunks,
+    completions,
+    datasets,
+    documents,
+    errors,
+    models,
+    openai_compat,
+    recommendations,
+    retrieval,
+    runs,
+    sessions,
+    system,
+    tokens,
+)
 from api.app_state import Chatkeep
 from api.body import CleanRequest, without_nul
 from conf.logs import set_up_logs
@@ -17,18 +32,21 @@ from conf.settings import Settings
 from db.database import open_database
 from db.migrate import migrate
 from services.completions import Completions
+from services.knowledge.ingestion import Ingestion
 from services.models import ModelDirectory
 from services.runs.workers import Workers
 
 BLUEPRINTS = (
-    chats.blueprint, sessions.blueprint, completions.blueprint, tokens.blueprint, runs.blueprint, system.blueprint,
+    chats.blueprint, sessions.blueprint, completions.blueprint, runs.blueprint, openai_compat.ragflow_blueprint,
+    openai_compat.blueprint, datasets.blueprint, documents.blueprint, chunks.blueprint, retrieval.blueprint,
+    models.blueprint, recommendations.blueprint, tokens.blueprint, system.blueprint,
 )
 
 
 def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flask:
     """A server on a migrated database, with the models of the settings unless others are given.
 
-    Starts one background thread; `close_app` ends it.
+    Starts background threads; `close_app` ends them.
     """
     set_up_logs(settings.log_level)
     open_database(settings)
@@ -37,9 +55,12 @@ def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flas
     app.request_class = CleanRequest
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    models = models or ModelDirectory(settings.model)
+    models = models or ModelDirectory.of(settings)
     workers = Workers(settings)
-    app.extensions["chatkeep"] = Chatkeep(settings, models, workers, Completions(settings, workers, models))
+    ingestion = Ingestion(settings.ingest, models.find_embedding)
+    app.extensions["chatkeep"] = Chatkeep(
+        settings, models, workers, Completions(settings, workers, models), ingestion
+    )
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint, url_prefix=settings.server.base_path + (blueprint.url_prefix or ""))
     errors.install(app)
@@ -53,6 +74,7 @@ def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flas
         hops = settings.server.proxies
         app.wsgi_app = ProxyFix(app.wsgi_app, hops, hops, hops, hops)  # type: ignore[method-assign]
     workers.open()
+    ingestion.open()
     return app
 
 
@@ -63,8 +85,9 @@ def drain_app(app: Flask) -> None:
 
 
 def close_app(app: Flask) -> None:
-    """Store what is running as interrupted and stop the background thread."""
+    """Store what is running as interrupted and stop the background threads."""
     parts: Chatkeep = app.extensions["chatkeep"]
+    parts.ingestion.close()
     parts.workers.close()
 
 

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from flask import current_app
+from flask import current_app, request
 
 from conf.settings import Settings
 from services.completions import Completions
+from services.knowledge.ingestion import Ingestion
 from services.models import ModelDirectory
 from services.runs.workers import Workers
 
@@ -16,9 +17,15 @@ class Chatkeep:
     models: ModelDirectory
     workers: Workers
     completions: Completions
+    ingestion: Ingestion
 
 
 def chatkeep() -> Chatkeep:
     """The parts of the running server."""
     parts: Chatkeep = current_app.extensions["chatkeep"]
     return parts
+
+
+def under(path: str) -> bool:
+    """Whether this request's path is this one, seen from the server's base path, or lies below it."""
+    return f"{request.path}/".startswith(f"{chatkeep().settings.server.base_path}{path}/")

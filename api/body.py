@@ -1,18 +1,21 @@
 """The door: bytes become a clean JSON object or a refusal that says what is wrong with them."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from flask import Request, current_app, request
 from gunicorn.http.errors import ParseException
 from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.utils import cached_property
 
 from conf.settings import LimitSettings
 from db.jsontext import IntegerTooBig, clean
 from services.errors import InvalidArgument, TooLarge
 
+_PARTS = 10_000  # of a form; those that are left over are closed by nobody but the collector
 _FAR = 10**9  # a page beyond every list, and a number that every database takes
 MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
 STRING_BODY = "AttributeError(\"'str' object has no attribute 'get'\")"  # clients compare it
@@ -60,6 +63,29 @@ def read_object(limit: int | None = None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArgument(f"the JSON body is {_kind(value)}; it must be an object")
     return clean(value)  # type: ignore[no-any-return]
+
+
+def read_files() -> list[tuple[str, bytes]]:
+    """The files of a form: their names, without folders, and contents.
+
+    Raises TooLarge, InvalidArgument.
+    """
+    request.max_content_length = limits().upload_bytes
+    request.max_form_parts = _PARTS
+    try:
+        uploads = request.files.getlist("file")
+    except RequestEntityTooLarge:
+        uploads = None
+    if uploads is None or len(uploads) > limits().files:
+        raise TooLarge(
+            f"an upload has at most {limits().upload_bytes} bytes and {limits().files} files; send it in parts"
+        )
+    found = [(re.split(r"[/\\]", upload.filename or "")[-1], upload.read()) for upload in uploads]
+    if not found:
+        raise InvalidArgument("No file part!")
+    if any(not name for name, _ in found):
+        raise InvalidArgument("No file selected!")
+    return found
 
 
 def _raw(limit: int) -> bytes:
@@ -141,10 +167,11 @@ def flag(body: dict[str, Any], *names: str, default: bool, words: bool = False) 
         return True
     if word in ("false", "0") or (words and word in ("no", "off")):
         return False
-    raise InvalidArgument(f"`{name}` must be true or false, not {_shown(value)}")
+    raise InvalidArgument(f"`{name}` must be true or false, not {shown(value)}")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A client's value as JSON, short enough for a sentence about it."""
     return json.dumps(value)[:80]
 
 
@@ -154,7 +181,7 @@ def ids_of(body: dict[str, Any], name: str = "ids") -> list[str]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise InvalidArgument(f"`{name}` must be a list of ids, not {_shown(value)}")
+        raise InvalidArgument(f"`{name}` must be a list of ids, not {shown(value)}")
     if len(value) > limits().ids:
         raise InvalidArgument(f"`{name}` holds {len(value)} ids; at most {limits().ids} are allowed in one call")
     return value

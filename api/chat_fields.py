@@ -9,9 +9,10 @@ from api.body import limits
 from services.errors import ChatkeepError, InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
 from services.messages import configured
-from services.models import DEFAULT, model_id
+from services.models import DEFAULT, Shelf, model_id
 
 NAME_BYTES = 255
+MODEL_LENGTH = 128  # characters of a model's name that a chat can hold
 PROMPT_TEXTS = ("system", "prologue", "empty_response")
 NUMBERS: dict[str, type[int] | type[float]] = {
     "similarity_threshold": float, "vector_similarity_weight": float, "top_n": int, "top_k": int,
@@ -70,6 +71,7 @@ def _datasets(value: Any) -> list[str]:
     if len(ids) > limits().ids:
         raise InvalidArgument(f"`dataset_ids` holds {len(ids)} ids; at most {limits().ids} are allowed")
     DatasetService.check(principal(), ids)
+    DatasetService.check_embeddings(principal(), ids)
     return ids
 
 
@@ -86,20 +88,27 @@ def _model_pair(body: dict[str, Any], by_name: str, by_id: str) -> dict[str, Any
     if not name and not id:
         empty = model_id(DEFAULT) if by_name == "llm_id" else ""
         return {by_name: empty, by_id: empty or None}
-    if name and not _resolves(by_name, name):
+    shelf: Shelf[Any] = chatkeep().models.chat if by_name == "llm_id" else chatkeep().models.rerank
+    named = _resolved(shelf, name) if name else None
+    if name and not named:
         raise InvalidData(f"`{by_name}` {name} doesn't exist")
-    if id and not _resolves(by_name, id):
+    meant = named if not id or id == model_id(name or "") else shelf.name_of(id)
+    if not meant:
         raise InvalidData(f"`{by_id}` must be a valid tenant model id")
-    key = id or (name if len(name or "") == 32 else model_id(name or ""))
-    if name and id and id not in (name, model_id(name)):
+    if named and meant != named:
         raise InvalidData(f"`{by_name}` and `{by_id}` must refer to the same model")
-    return {by_name: name or id, by_id: key}
+    return {by_name: name or id, by_id: id or shelf.id_of(name or "")}
 
 
-def _resolves(by_name: str, name: str) -> bool:
-    if by_name == "rerank_id":
-        return name.split("@", maxsplit=1)[0] in BUILT_IN_RERANKERS
-    return chatkeep().models.find(name) is not None
+def _resolved(shelf: Shelf[Any], key: str) -> str | None:
+    """The name of the model that a name or an id means; None for none."""
+    if len(key) > MODEL_LENGTH:
+        return None
+    entry = shelf.entry(key)
+    if entry:
+        return str(entry.name)
+    built_in = key.split("@", maxsplit=1)[0]
+    return built_in if shelf is chatkeep().models.rerank and built_in in BUILT_IN_RERANKERS else None
 
 
 def _prompt(value: Any) -> dict[str, Any]:

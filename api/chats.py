@@ -4,12 +4,14 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
+from api.app_state import chatkeep
 from api.auth import authenticate, principal
 from api.body import descending, ids_of, paging, read_object
 from api.chat_fields import chat_name, checked, refuse_tenant, with_parameters
 from api.deletions import report
 from api.responses import build_chat_response, success
 from db.models import Dialog
+from services.chat_advice import warnings
 from services.dialog_service import (
     DEFAULT_EMPTY_RESPONSE,
     DEFAULT_PROLOGUE,
@@ -39,14 +41,15 @@ def create() -> Response:
     body = read_object()
     refuse_tenant(body)
     body["name"] = chat_name(body.get("name"), "`name` is required")
-    fields = DEFAULTS | checked(body)
+    given = checked(body)
+    fields = DEFAULTS | given
     prompt = PROMPT_DEFAULTS | fields.pop("prompt_config", {})
     prompt["system"] = prompt["system"] or DEFAULT_SYSTEM
     fields |= {"prompt_config": prompt, "kb_ids": fields.pop("dataset_ids")}
     fields["prompt_config"]["parameters"] = with_parameters(prompt, fields["kb_ids"])
     fields.setdefault("llm_id", model_id(DEFAULT))
     fields.setdefault("tenant_llm_id", model_id(DEFAULT))
-    return success(_shown(DialogService.create(principal(), fields)))
+    return success(_shown(DialogService.create(principal(), fields)) | _advice(given))
 
 
 @blueprint.get("")
@@ -137,7 +140,14 @@ def delete_many() -> Response:
 def _update(chat_id: str, fields: dict[str, Any]) -> Response:
     if "dataset_ids" in fields:
         fields["kb_ids"] = fields.pop("dataset_ids")
-    return success(_shown(DialogService.update_by_id(principal(), chat_id, fields)))
+    changed = DialogService.update_by_id(principal(), chat_id, fields)
+    return success(_shown(changed) | _advice({"kb_ids": changed.kb_ids} | fields))
+
+
+def _advice(given: dict[str, Any]) -> dict[str, Any]:
+    """`warnings` about what has no effect here, or nothing."""
+    told = warnings(principal(), given, chatkeep().models)
+    return {"warnings": told} if told else {}
 
 
 def _shown(dialog: Dialog) -> dict[str, Any]:

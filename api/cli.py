@@ -2,36 +2,23 @@
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import wraps
-from pathlib import Path
-from typing import Any
 
 import click
-from peewee import OperationalError
-from pydantic import ValidationError
-from rich.console import Console
-from rich.progress import track
 
+from api.cli_base import Refusal, json_option, sentence_on_error, settings_of, tenant_of, tenant_option
+from api.cli_datasets import dataset
+from api.cli_models import model
 from api.demo import QUESTION, ensure_demo
 from api.server import Server
 from conf import __version__
 from conf.logs import set_up_logs
-from conf.settings import Settings, load_settings
 from db.database import open_database
-from db.migrate import SchemaTaken, pending
 from db.migrate import migrate as run_migrations
-from services.api_tokens import ApiTokenService, TenantService
+from db.migrate import pending
+from services.api_tokens import ApiTokenService
 from services.dialog_service import DialogService
 from services.doctor import Doctor
-from services.errors import ChatkeepError
-from services.knowledge.datasets import DatasetService
-from services.principal import Principal
-
-tenant_option = click.option("--tenant", default="default", show_default=True, help="Name of the tenant.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
-
 
 DEMO_TEXT = """
 Page    {base}/
@@ -43,39 +30,6 @@ Ask from a shell:
     -H 'Authorization: Bearer {token}' -H 'Content-Type: application/json' \\
     -d '{{"question": "{question}"}}'
 """
-
-
-class Refusal(click.ClickException):
-    """One sentence and exit code 2."""
-
-    exit_code = 2
-
-
-def settings_of(**overrides: Any) -> Settings:
-    """This process's settings. Raises Refusal that names the wrong one."""
-    try:
-        return load_settings(**{name: value for name, value in overrides.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "value_error":  # a rule of ours, which names what it is about
-            raise Refusal(f"setting {name}: {first['ctx']['error']}") from None
-        raise Refusal(f"setting {name}: {first['msg']} (got {first['input']!r})") from None
-
-
-def sentence_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn what an operator can mend into one sentence; a bug keeps its traceback."""
-
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except (ChatkeepError, SchemaTaken, ValueError, OSError) as error:
-            raise Refusal(str(error)) from error
-        except OperationalError as error:
-            raise Refusal(f"the database is not reachable: {str(error).splitlines()[0]}") from error
-
-    return wrapped
 
 
 @click.group()
@@ -124,13 +78,6 @@ def token() -> None:
     """Tokens: a tenant's backend, or one chat's page."""
 
 
-def _tenant(name: str) -> Principal:
-    settings = settings_of()
-    open_database(settings)
-    run_migrations(settings)
-    return Principal(TenantService.ensure(name).id)
-
-
 @token.command("create")
 @tenant_option
 @click.option("--name", help="What the token is for.")
@@ -147,7 +94,7 @@ def create_token(
     Examples: chatkeep token create --tenant acme
               chatkeep token create --embed CHAT_ID --origin https://example.org
     """
-    principal = _tenant(tenant)
+    principal = tenant_of(tenant)
     if chat_id:
         DialogService.get_by_id(principal, chat_id)
     _, secret = ApiTokenService.create(principal, name, chat_id=chat_id, origins=origins)
@@ -167,7 +114,7 @@ def list_tokens(tenant: str, as_json: bool) -> None:
     rows = [
         {"id": row.id, "prefix": row.prefix, "name": row.name, "chat_id": row.dialog_id,
          "created": row.create_date, "last_used_time": row.last_used_time}
-        for row in ApiTokenService.list(_tenant(tenant))
+        for row in ApiTokenService.list(tenant_of(tenant))
     ]
     if as_json:
         click.echo(json.dumps(rows))
@@ -186,7 +133,7 @@ def revoke_token(id_or_token: str, tenant: str) -> None:
     \b
     Example: chatkeep token revoke 0199...
     """
-    if not ApiTokenService.revoke(_tenant(tenant), id_or_token):
+    if not ApiTokenService.revoke(tenant_of(tenant), id_or_token):
         raise Refusal("there is no such token")
     click.echo("revoked")
 
@@ -201,7 +148,7 @@ def demo(tenant: str) -> None:
     Example: chatkeep demo && chatkeep serve
     """
     settings = settings_of()
-    dialog, secret = ensure_demo(_tenant(tenant))
+    dialog, secret = ensure_demo(tenant_of(tenant))
     base = f"http://{settings.host}:{settings.port}{settings.server.base_path}"
     model = settings.model.name or "default"
     answering = f"{model} at {settings.model.base_url}" if settings.model.base_url else (
@@ -209,57 +156,6 @@ def demo(tenant: str) -> None:
         "for another one"
     )
     click.echo(DEMO_TEXT.format(base=base, token=secret, chat=dialog.id, model=answering, question=QUESTION))
-
-
-@main.group()
-def dataset() -> None:
-    """Datasets: the documents that chats answer from."""
-
-
-@dataset.command("add")
-@click.argument("name")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@tenant_option
-@json_option
-@sentence_on_error
-def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: bool) -> None:
-    """Add Markdown and text files to a dataset, made on first use. A file of the same name is replaced.
-
-    \b
-    Example: chatkeep dataset add handbook docs/*.md
-    """
-    principal = _tenant(tenant)
-    found = DatasetService.ensure(principal, name)
-    changed = 0
-    for path in track(paths, "adding", console=Console(stderr=True), disable=not sys.stderr.isatty()):
-        try:
-            text = path.read_text("utf-8")
-        except UnicodeDecodeError:
-            raise Refusal(f"{path} is not UTF-8 text; Markdown and text files are read") from None
-        changed += DatasetService.add_text(principal, found.id, path.name, text, location=str(path))
-    told = {"dataset_id": found.id, "name": name, "files": len(paths), "changed": changed}
-    click.echo(json.dumps(told) if as_json else f"{name} ({found.id}): {changed} of {len(paths)} files changed")
-
-
-@dataset.command("list")
-@tenant_option
-@json_option
-@sentence_on_error
-def list_datasets(tenant: str, as_json: bool) -> None:
-    """List a tenant's datasets.
-
-    \b
-    Example: chatkeep dataset list
-    """
-    rows = [
-        {"id": row.id, "name": row.name, "documents": row.document_count, "chunks": row.chunk_count}
-        for row in DatasetService.list(_tenant(tenant))
-    ]
-    if as_json:
-        click.echo(json.dumps(rows))
-        return
-    for row in rows:
-        click.echo(f"{row['id']}  {row['documents']} documents, {row['chunks']} chunks  {row['name']}")
 
 
 @main.command()
@@ -287,6 +183,9 @@ def doctor(as_json: bool) -> None:
         click.echo(f"{examiner.examined} sessions examined, {len(findings)} findings, {told['due']} due for pruning")
     sys.exit(1 if findings else 0)
 
+
+main.add_command(model)
+main.add_command(dataset)
 
 if __name__ == "__main__":
     sys.exit(main())

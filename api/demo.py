@@ -11,6 +11,7 @@ from services.api_tokens import ApiTokenService
 from services.dialog_service import DEFAULT_SYSTEM, DialogService
 from services.errors import Unauthorized
 from services.knowledge.datasets import DatasetService
+from services.knowledge.ingestion import add_text
 from services.models import DEFAULT, model_id
 from services.principal import Principal
 
@@ -41,7 +42,7 @@ def ensure_demo(principal: Principal) -> tuple[Dialog, str]:
     """The demo chat with up-to-date documents, and its token, which is kept in a file of mode 0600."""
     dataset = DatasetService.ensure(principal, DATASET)
     for name, text in documents():
-        DatasetService.add_text(principal, dataset.id, name, text, location=name)
+        add_text(principal, dataset.id, name, text, location=name)
     found = DialogService.get_list(principal, name=CHAT).rows
     dialog = found[0] if found else DialogService.create(principal, _chat(dataset.id))
     return dialog, ensure_token(principal)

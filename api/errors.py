@@ -1,7 +1,8 @@
 """What each domain error is on the wire: one table of codes and statuses.
 
 RAGFlow's routes answer HTTP 200 with a code; our own answer with the status itself. Errors that
-RAGFlow doesn't know (busy, too large, unavailable) carry their status everywhere.
+RAGFlow doesn't know (busy, too large, unavailable) carry their status everywhere. OpenAI's paths have
+its words; on RAGFlow's paths for OpenAI's clients they stand beside the envelope where the status isn't 200.
 """
 
 from typing import Any
@@ -12,7 +13,9 @@ from peewee import InterfaceError, OperationalError
 from playhouse.pool import MaxConnectionsExceeded
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
+from api.app_state import under
 from api.body import STRING_BODY, StringBody
+from api.openai_errors import openai_refusal, speaks_openai
 from api.responses import envelope
 from db.document import DocumentConflict, DocumentMissing, DocumentTooNew
 from db.jsontext import IntegerTooBig
@@ -45,6 +48,11 @@ TABLE: tuple[tuple[type[Exception], int, int], ...] = (
 TEXTS = {DocumentMissing: "Session not found!", Unauthorized: UNAUTHORIZED_TEXT}
 BUSY_DATABASE = "The database is not reachable right now; try again."
 CARRY_STATUS = {401, 409, 413, 503}
+# RAGFlow's literals, said to OpenAI's clients.
+PLAINLY = {
+    UNAUTHORIZED_TEXT: "No valid API key: send a token of this server as `Authorization: Bearer <token>`.",
+    STRING_BODY: "The JSON body is a text; it must be an object.",
+}
 
 
 def install(app: Flask) -> None:
@@ -68,6 +76,19 @@ def refuse(code: int, status: int, message: str, fields: dict[str, Any] | None =
     """One refusal in the words of the route it came from."""
     fields = dict(fields or {})
     retry_after = fields.pop("retry_after", None)
+    if speaks_openai():
+        named = {name: fields.get(name) for name in ("code", "param")}
+        response = openai_refusal(400 if status == 422 else status, PLAINLY.get(message, message), **named)
+    elif request.blueprint == "openai_chats" and (status >= 500 or code in CARRY_STATUS - {401}):
+        response = openai_refusal(status, message)
+    else:
+        response = _envelope(code, status, message, fields)
+    if retry_after is not None:
+        response.headers["Retry-After"] = str(retry_after)
+    return response
+
+
+def _envelope(code: int, status: int, message: str, fields: dict[str, Any]) -> Response:
     data: Any = False if code == 109 else fields or None
     if request.endpoint in _completion_endpoints() and code not in (401, 404):
         named = g.get("named", {"session_id": None, "id": None})
@@ -77,10 +98,7 @@ def refuse(code: int, status: int, message: str, fields: dict[str, Any] | None =
         data = fields or None
     elif code not in CARRY_STATUS:
         status = 200
-    response = envelope(code, message, data, status)
-    if retry_after is not None:
-        response.headers["Retry-After"] = str(retry_after)
-    return response
+    return envelope(code, message, data, status)
 
 
 def on_database_trouble(error: Exception) -> Response:
@@ -89,8 +107,11 @@ def on_database_trouble(error: Exception) -> Response:
 
 
 def on_http_error(error: HTTPException) -> Response:
+    if speaks_openai():
+        status = error.code or 500
+        return refuse(status, status, f"Not Found: {request.path}" if status == 404 else str(error.description))
     if isinstance(error, MethodNotAllowed):
-        status = 200 if request.path.startswith("/api/v1/") else 405
+        status = 200 if under("/api/v1") else 405
         return envelope(100 if status == 200 else 405, METHOD_TEXT, None, status)
     if isinstance(error, RequestEntityTooLarge):
         return refuse(413, 413, "the body is larger than the limit of this route")

@@ -45,9 +45,8 @@ def plain(reading: Reading, chat_id: str) -> tuple[Frame, dict[str, Any]]:
     """Read a run to its end: the last frame, and the data of a reply that doesn't stream."""
     turn = Turn(created_at=reading.answered_at)
     last: Frame | None = None
-    for numbered in reading.follow():
-        if numbered is not None:
-            last = structure_answer(turn, numbered.event, reading.turn_id, reading.session_id) or last
+    for event in reading.events():
+        last = structure_answer(turn, event, reading.turn_id, reading.session_id) or last
     if last is None or not last.final:
         raise RuntimeError(f"run {reading.run_id} ended without an end")
     return last, _final(last, turn.text) | names(reading, chat_id)

@@ -20,21 +20,25 @@ HEADERS = {
 
 
 def frame(payload: Any, id: str | None = None) -> bytes:
-    """One event: its id, where it has one, and its JSON."""
+    """One event: its id, where it has one, and its JSON, or the bytes that a protocol has in its place."""
     head = f"id: {id}\n".encode() if id else b""
-    return b"%sdata:%s\n\n" % (head, dumps(payload))
+    return b"%sdata:%s\n\n" % (head, payload if isinstance(payload, bytes) else dumps(payload))
 
 
-def stream(reading: Reading, translate: Translate, *, after: float = 0, silence: float = 15.0) -> Response:
+def stream(
+    reading: Reading, translate: Translate, *, after: float = 0, silence: float = 15.0, with_ids: bool = True
+) -> Response:
     """Follow a run and print its events. A reader that leaves ends the response, not the run.
 
     Events up to number `after` aren't printed again, but for the run's end.
     """
     headers = HEADERS | {"X-Chatkeep-Run": reading.run_id}
-    return Response(_frames(reading, translate, after, silence), headers=headers)
+    return Response(_frames(reading, translate, after, silence, with_ids), headers=headers)
 
 
-def _frames(reading: Reading, translate: Translate, after: float, silence: float) -> Iterator[bytes]:
+def _frames(
+    reading: Reading, translate: Translate, after: float, silence: float, with_ids: bool
+) -> Iterator[bytes]:
     yield b""  # the headers go out at once, before the model says a word
     for numbered in reading.follow(silence):
         if numbered is None:
@@ -42,7 +46,8 @@ def _frames(reading: Reading, translate: Translate, after: float, silence: float
             continue
         payloads = list(translate(numbered.event))
         if numbered.n > after or isinstance(numbered.event, End):
-            yield b"".join(frame(payload, f"{reading.run_id}:{numbered.n}") for payload in payloads)
+            id = f"{reading.run_id}:{numbered.n}" if with_ids else None
+            yield b"".join(frame(payload, id) for payload in payloads)
 
 
 def position(last_event_id: str | None, reading: Reading) -> float:

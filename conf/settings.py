@@ -7,8 +7,9 @@ Read once at start from the environment (`CHATKEEP_DATABASE_URL`), a `.env` file
 import os
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -18,7 +19,7 @@ from pydantic_settings import (
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
 
 
 class DatabaseSettings(Section):
@@ -67,6 +68,13 @@ class StreamSettings(Section):
     keep_alive: float = Field(15, gt=0, le=300, description="seconds of silence before a comment line")
 
 
+class IngestSettings(Section):
+    lease: float = Field(15, ge=1, le=3600, description="seconds a document belongs to a silent parser")
+    poll: float = Field(2, gt=0, le=60, description="seconds between looks for documents that wait")
+    parse_seconds: float = Field(120, gt=0, le=3600, description="what reading one document may take")
+    parse_megabytes: int = Field(1_000, ge=100, description="memory that reading one document may take")
+
+
 class ServerSettings(Section):
     threads: int = Field(64, ge=1, le=10_000, description="requests and open streams at once")
     workers: int = Field(1, ge=1, le=64, description="processes; more than one wants PostgreSQL")
@@ -80,6 +88,7 @@ class ServerSettings(Section):
 class LimitSettings(Section):
     body_bytes: int = Field(2_000_000, ge=1, description="a JSON body")
     upload_bytes: int = Field(32_000_000, ge=1, description="an upload, or a completion with a whole history")
+    files: int = Field(256, ge=1, le=10_000, description="files an upload")
     message_bytes: int = Field(262_144, ge=1, description="one user message")
     messages: int = Field(10_000, ge=1, description="messages a completion brings along")
     extra_bytes: int = Field(16_384, ge=1, description="what a client adds to its message")
@@ -88,21 +97,74 @@ class LimitSettings(Section):
     text_length: int = Field(255, ge=1, description="characters of a client's id")
 
 
-class ModelSettings(Section):
-    base_url: str = Field("", description="an OpenAI-compatible server; empty: the built-in extractive model")
+class Endpoint(Section):
+    """A model behind an HTTP server that speaks as OpenAI's does."""
+
+    base_url: str = Field("", description="the server's API, such as http://127.0.0.1:8080/v1")
     api_key: SecretStr = Field(SecretStr(""), description="its key")
+    api_key_env: str = Field("", description="the environment variable that holds the key, in place of `api_key`")
+    connect_timeout: float = Field(10, gt=0, le=600, description="seconds until the server takes the connection")
+    retries: int = Field(2, ge=0, le=10, description="tries again after a failure that may pass")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _key_from_environment(cls, given: Any) -> Any:
+        variable = given.get("api_key_env") if isinstance(given, dict) else None
+        if not isinstance(variable, str) or not variable:
+            return given
+        key = os.environ.get(variable)
+        if key is None:
+            raise ValueError(f"`api_key_env` names {variable!r}, which the environment doesn't have")
+        return given | {"api_key": key}
+
+
+class ModelSettings(Endpoint):
+    """The default chat model. Retries end with the first token: what was said is never said again."""
+
     name: str = Field("", description="the model id sent upstream")
-    connect_timeout: float = Field(10, gt=0, le=600)
-    first_token_timeout: float = Field(120, gt=0, le=3600)
-    idle_timeout: float = Field(60, gt=0, le=3600)
-    total_timeout: float = Field(1800, gt=0, le=86_400)
-    retries: int = Field(2, ge=0, le=10, description="tries again before the first token")
+    first_token_timeout: float = Field(120, gt=0, le=3600, description="seconds until the first token, each try")
+    idle_timeout: float = Field(60, gt=0, le=3600, description="seconds of silence within an answer")
+    total_timeout: float = Field(1800, gt=0, le=86_400, description="seconds for everything, tries included")
+
+    @property
+    def upstream(self) -> str:
+        """The model id that the server knows."""
+        return self.name
+
+
+class NamedModelSettings(ModelSettings):
+    """One more chat model, which a chat chooses by `llm_id`."""
+
+    name: str = Field(min_length=1, max_length=128, description="what chats call it")
+    model: str = Field("", description="the model id sent upstream; empty: the name")
+    base_url: str = Field(min_length=1, description="the server's API")
+
+    @property
+    def upstream(self) -> str:
+        return self.model or self.name
+
+
+class TextModelSettings(Endpoint):
+    """A model that reads many texts at once. Without a `base_url` there is none."""
+
+    name: str = Field("", max_length=128, description="the model id sent upstream, and what clients call it")
+    timeout: float = Field(60, gt=0, le=3600, description="seconds for one request")
+    batch: int = Field(32, ge=1, le=2048, description="texts a request")
+    text_length: int = Field(8_000, ge=100, le=1_000_000, description="characters of a text that are sent")
+
+
+class EmbeddingSettings(TextModelSettings):
+    """The model behind `/embeddings`."""
+
+
+class RerankSettings(TextModelSettings):
+    """The model behind `/rerank`, as Jina, Cohere, vLLM and llama.cpp speak it."""
 
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="CHATKEEP_", env_nested_delimiter="_", env_nested_max_split=1,
-        env_file=".env", extra="ignore", frozen=True,
+        env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True,
     )
 
     host: str = "127.0.0.1"
@@ -113,9 +175,35 @@ class Settings(BaseSettings):
     document: DocumentSettings = DocumentSettings()
     runs: RunSettings = RunSettings()
     stream: StreamSettings = StreamSettings()
+    ingest: IngestSettings = IngestSettings()
     server: ServerSettings = ServerSettings()
     limits: LimitSettings = LimitSettings()
     model: ModelSettings = ModelSettings()
+    models: tuple[NamedModelSettings, ...] = Field((), description="more chat models; a JSON list in the environment")
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    rerank: RerankSettings = RerankSettings()
+
+    @field_validator("model", "embedding", "rerank")
+    @classmethod
+    def _reachable(cls, section: Endpoint, info: ValidationInfo) -> Endpoint:
+        _check_endpoint(str(info.field_name), section)
+        if isinstance(section, TextModelSettings) and section.base_url and not section.name:
+            raise ValueError(f"`{info.field_name}.name` is missing: the server wants to know which model")
+        return section
+
+    @field_validator("models")
+    @classmethod
+    def _told_apart(
+        cls, models: tuple[NamedModelSettings, ...], info: ValidationInfo
+    ) -> tuple[NamedModelSettings, ...]:
+        default = info.data.get("model")
+        taken = {"default"} | ({default.name} - {""} if default else set())
+        for n, model in enumerate(models):
+            _check_endpoint(f"models.{n}", model)
+            if model.name in taken:
+                raise ValueError(f"`models.{n}.name` {model.name!r} is another model's name already")
+            taken.add(model.name)
+        return models
 
     @classmethod
     def settings_customise_sources(
@@ -129,6 +217,25 @@ class Settings(BaseSettings):
         path = Path(os.environ.get("CHATKEEP_CONFIG", "chatkeep.yaml"))
         yaml = YamlConfigSettingsSource(settings_cls, yaml_file=path)
         return init_settings, env_settings, dotenv_settings, yaml
+
+
+def _check_endpoint(name: str, endpoint: Endpoint) -> None:
+    """Raises ValueError, with the setting's name, for an address or a key that no request can carry."""
+    key = endpoint.api_key.get_secret_value().strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ValueError(f"`{name}.api_key` has characters that no HTTP header can hold")
+    if endpoint.base_url and not _is_address(endpoint.base_url):
+        raise ValueError(f"`{name}.base_url` must be an address such as http://127.0.0.1:8080/v1, without a key in it")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        reachable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    bare = not (parts.username or parts.password or parts.query or parts.fragment)
+    return reachable and bare and url.isascii() and not any(sign.isspace() for sign in url)
 
 
 def load_settings(**overrides: Any) -> Settings:

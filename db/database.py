@@ -208,7 +208,7 @@ def transaction() -> Any:
 TABLES = (
     "tenant", "dialog", "conversation", "conversation_page", "api_4_conversation", "api_4_conversation_page",
     "chat_channel", "api_token", "run", "run_event", "message_index", "dataset", "dataset_document",
-    "dataset_chunk", "dataset_chunk_text",
+    "dataset_chunk", "dataset_chunk_text", "dataset_file", "dataset_vector",
 )
 
 

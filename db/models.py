@@ -4,84 +4,23 @@ A query starts from its owner (services/principal.py); the two document columns 
 db/document alone.
 """
 
-import time
-from datetime import UTC, datetime
-from typing import Any
-
 from peewee import (
     BigIntegerField,
+    BlobField,
     BooleanField,
     CharField,
     CompositeKey,
     DoubleField,
     Field,
     IntegerField,
-    Model,
     TextField,
 )
 
 from db.database import Pool, database
 from db.ids import new_id
-from db.jsontext import dumps, loads
+from db.rows import DocumentField, JSONTextField, Row, TimedRow, date_of, now_ms, touched
 
-
-def now_ms() -> int:
-    """Epoch milliseconds, the unit of every `*_time` column."""
-    return time.time_ns() // 1_000_000
-
-
-def date_of(milliseconds: int) -> str:
-    """The `*_date` column that belongs to a `*_time`: ISO 8601, UTC, whole seconds."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-class JSONTextField(TextField):
-    """JSON kept as the text it was written as, so that a client reads back exactly what it sent."""
-
-    def db_value(self, value: Any) -> str | None:
-        return None if value is None else dumps(value)
-
-    def python_value(self, value: Any) -> Any:
-        return None if value is None else loads(value)
-
-
-class DocumentField(Field):
-    """An array column of the document: jsonb on PostgreSQL, text on SQLite."""
-
-    field_type = "JSON"
-
-    def db_value(self, value: Any) -> str:
-        return dumps(value)
-
-    def python_value(self, value: Any) -> Any:
-        return loads(value) if isinstance(value, str) else value
-
-
-class Row(Model):
-    class Meta:
-        database = database
-        legacy_table_names = False
-
-
-class TimedRow(Row):
-    create_time = BigIntegerField(default=now_ms)
-    create_date = CharField(max_length=19)
-    update_time = BigIntegerField()
-    update_date = CharField(max_length=19)
-
-    @classmethod
-    def create(cls, **columns: Any) -> Any:
-        """Insert a row; the times are now, and say the same in all four columns."""
-        created = columns.setdefault("create_time", now_ms())
-        updated = columns.setdefault("update_time", created)
-        columns |= {"create_date": date_of(created), "update_date": date_of(updated)}
-        return super().create(**columns)
-
-
-def touched() -> dict[str, Any]:
-    """The columns that every change of a row sets."""
-    moment = now_ms()
-    return {"update_time": moment, "update_date": date_of(moment)}
+__all__ = ["date_of", "now_ms", "touched"]
 
 
 class Tenant(Row):
@@ -253,10 +192,15 @@ class Dataset(TimedRow):
     description = TextField(null=True)
     document_count = IntegerField(default=0)
     chunk_count = IntegerField(default=0)
+    avatar = TextField(null=True)
+    embedding_model = CharField(default="")
+    dimensions = IntegerField(default=0)
 
 
 class DatasetDocument(TimedRow):
-    """One source text of a dataset."""
+    """One source of a dataset. `run` is UNSTART, RUNNING (waiting or being parsed), DONE, FAIL or CANCEL;
+    `progress` is from 0 to 1, and -1 after a failure. Lease and beginning are epoch seconds of the database's clock.
+    """
 
     id = CharField(primary_key=True, default=new_id)
     tenant_id = CharField()
@@ -269,6 +213,19 @@ class DatasetDocument(TimedRow):
     progress = DoubleField(default=0)
     progress_msg = TextField(default="")
     chunk_count = IntegerField(default=0)
+    meta_fields = JSONTextField(default=dict)
+    owner = CharField(null=True)
+    lease_until = DoubleField(null=True)
+    attempts = IntegerField(default=0)
+    began_at = DoubleField(null=True)
+    duration = DoubleField(default=0)
+
+
+class DatasetFile(Row):
+    """A document's bytes as they came."""
+
+    document_id = CharField(primary_key=True)
+    content = BlobField()
 
 
 class DatasetChunk(Row):
@@ -283,11 +240,16 @@ class DatasetChunk(Row):
     heading = TextField(default="")
     page = IntegerField(null=True)
     search_text = TextField()
+    positions = JSONTextField(default=list)
+    important_keywords = JSONTextField(default=list)
+    questions = JSONTextField(default=list)
+    available = IntegerField(default=1)
+    create_time = BigIntegerField(default=0)
 
 
 ROWS: tuple[type[Row], ...] = (
     Tenant, Dialog, Conversation, API4Conversation, ChatChannel, ApiToken, Run, RunEvent, MessageIndex,
-    Dataset, DatasetDocument, DatasetChunk,
+    Dataset, DatasetDocument, DatasetFile, DatasetChunk,
 )
 
 

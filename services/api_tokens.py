@@ -25,6 +25,13 @@ def digest(secret: str) -> str:
 
 class TenantService:
     @classmethod
+    def get(cls, principal: Principal) -> Tenant:
+        """The caller's own tenant."""
+        with connection():
+            found: Tenant = Tenant.get_by_id(principal.tenant_id)
+        return found
+
+    @classmethod
     def ensure(cls, name: str) -> Tenant:
         """The tenant of this name, made on first use."""
         with connection():

@@ -107,7 +107,7 @@ class Completions:
                     principal.tenant_id, ask.session_id, max(first - HISTORY_ENTRIES, 1), first - 1
                 ).entries
         question = Question(text_of(ask.question["content"]), history or [], ask.options)
-        return DialogAnswerer(ask.dialog, principal, ask.model), question
+        return DialogAnswerer(ask.dialog, principal, ask.model, self.models), question
 
     # -- the session's one active run -----------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from peewee import IntegrityError
 
 from db.database import connection, transaction
-from db.document import CONVERSATIONS, DocumentText, Loaded, PagedDocument
+from db.document import CONVERSATIONS, DEFAULT_NAME, DocumentText, Loaded, PagedDocument
 from db.ids import channel_session_id, legacy_channel_session_id
 from db.models import Conversation, Dialog, DocumentRow, touched
 from services.dialog_service import ordered
@@ -16,7 +16,6 @@ from services.principal import Principal, owned_by
 from services.runs.rows import RunService
 
 NAME_LENGTH = 255  # characters; longer names are cut
-DEFAULT_NAME = "New session"
 _NOT_FOUND = "Session not found!"
 _NOT_COLUMNS = {"message", "reference", "revision", "next_seq", "message_count", "page_count", "open_bytes",
                 "document_bytes", "format", "tenant_id", "id"}
@@ -39,7 +38,8 @@ class ConversationService:
             return cls.document.create(
                 {
                     "tenant_id": principal.tenant_id, "dialog_id": dialog.id, "user_id": user_id,
-                    "name": clip(name or DEFAULT_NAME), "name_source": "user" if name else "default",
+                    "name": clip(name or DEFAULT_NAME),
+                    "name_source": "user" if name and name != DEFAULT_NAME else "default",  # the SDK's own default
                 } | columns,
                 prologue,
             )

@@ -63,6 +63,16 @@ class DialogService:
         return dialog
 
     @classmethod
+    def find(cls, principal: Principal, id_or_name: str) -> Dialog | None:
+        """A valid chat of the caller's by its id or its name; an id goes before another chat's name."""
+        query = cls._valid(principal).where(
+            (Dialog.id == id_or_name) | (Dialog.name_key == name_key(id_or_name))
+        )
+        with connection():
+            found = sorted(query, key=lambda dialog: dialog.id != id_or_name)
+        return found[0] if found else None
+
+    @classmethod
     def get_list(
         cls, principal: Principal, page: int = 1, page_size: int = 30, orderby: str = "create_time",
         desc: bool = True, *, id: str = "", name: str = "", keywords: str = "",
@@ -115,6 +125,13 @@ class DialogService:
         """Every valid chat of the caller's."""
         with connection():
             return [dialog.id for dialog in cls._valid(principal, Dialog.id)]
+
+    @classmethod
+    def names(cls, principal: Principal) -> list[Dialog]:
+        """Every valid chat of the caller's, newest first: its id, name and time of creation only."""
+        query = cls._valid(principal, Dialog.id, Dialog.name, Dialog.create_time)
+        with connection():
+            return list(ordered(query, Dialog, "create_time", desc=True))
 
     @classmethod
     def datasets_of(cls, principal: Principal, dialogs: Sequence[Dialog]) -> dict[str, str]:

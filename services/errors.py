@@ -60,6 +60,6 @@ class ModelFailure(ChatkeepError):
     """The model didn't answer. `message` is our sentence, `detail` the provider's text, for the log."""
 
     def __init__(self, code: ErrorCode, message: str, detail: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, error_code=code)
         self.code = code
         self.detail = detail

@@ -125,11 +125,15 @@ class Person:
     tenant_id: str | None = None
 
     def __call__(self, method: str, path: str, json: Any = None, **more: Any) -> Any:
+        return self.at(method, f"/api/v1{path}", json, **more)
+
+    def at(self, method: str, path: str, json: Any = None, **more: Any) -> Any:
+        """The same at a path outside RAGFlow's."""
         headers = dict(more.pop("headers", {}))
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         more |= {} if json is None else {"json": json}
-        return self.client.open(f"/api/v1{path}", method=method, headers=headers, **more)
+        return self.client.open(path, method=method, headers=headers, **more)
 
     def ok(self, method: str, path: str, json: Any = None, **more: Any) -> Any:
         """The data of an answer that must be a success."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from services.errors import ModelFailure
 from services.events import End, ErrorCode, Event, FinishReason, Sources, TextDelta, Usage
-from services.models import DEFAULT, model_id
+from services.models import DEFAULT, ModelDirectory, ModelEntry
 
 
 def chunk(name: str) -> dict[str, Any]:
@@ -74,12 +74,11 @@ class Gate:
         yield from says(*self.after)
 
 
-class ScriptedModels:
-    """A model directory with the scripted model as its default, and one more by name."""
+class ScriptedModels(ModelDirectory):
+    """A model directory with the scripted model as its default, and by one more name."""
+
+    default: ScriptedModel
 
     def __init__(self) -> None:
-        self.default = ScriptedModel()
-
-    def find(self, llm_id: str) -> ScriptedModel | None:
-        known = {"", DEFAULT, model_id(DEFAULT), "other-model", model_id("other-model")}
-        return self.default if llm_id in known else None
+        model = ScriptedModel()
+        super().__init__([ModelEntry(DEFAULT, model), ModelEntry("other-model", model)])

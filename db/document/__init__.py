@@ -7,6 +7,7 @@ Each method runs on its caller's connection; the lock order is conversation, run
 """
 
 from db.document.editing import PagedDocument
+from db.document.statements import DEFAULT_NAME
 from db.document.values import (
     NEWEST_FORMAT,
     Appended,
@@ -23,6 +24,6 @@ CONVERSATIONS = PagedDocument(Conversation)
 API4_CONVERSATIONS = PagedDocument(API4Conversation)
 
 __all__ = [
-    "API4_CONVERSATIONS", "CONVERSATIONS", "NEWEST_FORMAT", "Appended", "DocumentConflict", "DocumentMissing",
-    "DocumentText", "DocumentTooNew", "Loaded", "PageRow", "PagedDocument",
+    "API4_CONVERSATIONS", "CONVERSATIONS", "DEFAULT_NAME", "NEWEST_FORMAT", "Appended", "DocumentConflict",
+    "DocumentMissing", "DocumentText", "DocumentTooNew", "Loaded", "PageRow", "PagedDocument",
 ]

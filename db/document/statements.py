@@ -34,6 +34,13 @@ INDEX = {
         FROM jsonb_array_elements(%s::jsonb) WITH ORDINALITY e(v, o)""",
 }
 
+DEFAULT_NAME = "New session"
+# A session that nobody named; a row of another system may have a name without a source.
+_UNNAMED = f"name_source = 'default' AND coalesce(name, '{DEFAULT_NAME}') = '{DEFAULT_NAME}'"
+NAMING = {
+    column: f"{column} = CASE WHEN {_UNNAMED} THEN %s ELSE {column} END" for column in ("name", "name_source")
+}
+
 NEW_PAGE = """INSERT INTO {page} (conversation_id, first_seq, last_seq, message_count, message, reference,
     page_bytes)"""
 EMPTIED = "message = '[]', reference = '[]', page_count = page_count + 1, open_bytes = 0"

@@ -11,6 +11,7 @@ from db.document.statements import (
     APPEND_WITH_INDEX,
     EMPTIED,
     INDEX,
+    NAMING,
     NEW_PAGE,
     SEAL_FIRST,
     append_statement,
@@ -59,16 +60,18 @@ class DocumentWriter(DocumentReader):
     def append(
         self, tenant_id: str, id: str, entries: Sequence[Entry], slots: Sequence[Slot] = (), *,
         add: Mapping[str, float] | None = None, put: Mapping[str, Any] | None = None,
-        expect_revision: int | None = None,
+        title: str | None = None, expect_revision: int | None = None,
     ) -> Appended:
         """Append entries, and with an ended turn's answer its slot.
 
         An entry without `uid` gets one. `add` and `put` change the row's own columns in the same
-        UPDATE. Raises DocumentMissing, DocumentConflict, and peewee's IntegrityError for a `uid`
-        that the document already holds.
+        UPDATE; `title` becomes its name where nobody gave it one. Raises DocumentMissing,
+        DocumentConflict, and peewee's IntegrityError for a `uid` that the document already holds.
         """
-        counted = {f"{name} = {name} + %s": value for name, value in (add or {}).items()}
+        counted: dict[str, Any] = {f"{name} = {name} + %s": value for name, value in (add or {}).items()}
         counted |= {f"{name} = %s": value for name, value in (put or {}).items()}
+        if title:
+            counted |= {NAMING["name"]: title, NAMING["name_source"]: "question"}
         steps = [Addition(*step) for step in batches([with_uid(entry) for entry in entries], slots)]
         alone = len(steps) == 1 and dialect() is POSTGRES  # one statement is a transaction by itself
         with nullcontext() if alone else transaction():

@@ -6,58 +6,52 @@ An answer is whole when a finish signal came (`finish_reason` or `[DONE]`) and i
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import orjson
 
 from services.errors import ModelFailure
 from services.events import End, ErrorCode, Event, FinishReason, ReasoningDelta, TextDelta, Usage
+from services.rag.model_failures import failure, passing, reported
+from services.rag.think_tags import ThinkTags
 
-_SENTENCES = {
-    ErrorCode.MODEL_ERROR: "The model server reported an error.",
-    ErrorCode.TIMEOUT: "The model did not answer in time.",
-    ErrorCode.RATE_LIMIT: "The model server refused for now: its rate limit or quota is used up.",
-    ErrorCode.CONTEXT_TOO_LONG: "The conversation and its passages are longer than the model can read.",
-    ErrorCode.NETWORK_ERROR: "The model server could not be reached.",
-    ErrorCode.SERVICE_UNAVAILABLE: "The model server is overloaded or down for now.",
-    ErrorCode.INVALID_REQUEST: "The model server refused the request: its address, key or model name may be wrong.",
-    ErrorCode.INVALID_RESPONSE: "The model server's answer was empty, broken or incomplete.",
-}
-_TOO_LONG = re.compile(
-    r"context[ _-]?(?:length|size|window)|maximum context|(?:prompt|input) is too long|reduce the length", re.IGNORECASE
-)
+STREAM = "text/event-stream"
 _DONE = b"[DONE]"
+_FIELD = re.compile(rb"(?:data|event|id|retry)?:")
+_BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a body's beginning; the first three are a byte order mark
+_FIRST_LINE = 65_536  # bytes, more than any line that a stream begins with
+_LONGEST = 8_000_000  # bytes of an answer that comes as one JSON text
 
 
-class Passing(ModelFailure):
-    """A failure that may be gone at the next try, after `retry_after` seconds where the server said so."""
+def answer_payloads(chunks: Iterable[bytes], kind: str) -> Iterator[bytes]:
+    """The payloads of a body: a stream's, or the one of a whole answer as JSON.
 
-    def __init__(self, code: ErrorCode, detail: str, retry_after: float | None = None) -> None:
-        super().__init__(code, _SENTENCES[code], detail)
-        self.retry_after = retry_after
-
-
-def failure(code: ErrorCode, detail: str) -> ModelFailure:
-    """A failure with the sentence of its code."""
-    return ModelFailure(code, _SENTENCES[code], detail)
-
-
-def reported_failure(text: str) -> ModelFailure | None:
-    """The failure that a JSON text with an `error` tells of; None for any other text."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return _reported(text) if isinstance(value, dict) and value.get("error") else None
-
-
-def _reported(text: str) -> ModelFailure:
-    return failure(ErrorCode.CONTEXT_TOO_LONG if tells_too_long(text) else ErrorCode.MODEL_ERROR, text)
+    Some servers name no content type, or a wrong one, so the body's beginning decides. Raises ModelFailure
+    where it is neither.
+    """
+    chunks = iter(chunks)
+    head = b""
+    for chunk in chunks:
+        head = (head + chunk).lstrip(_BLANK)
+        if head and (kind == STREAM or head.startswith(b"{") or b"\n" in head or len(head) > _FIRST_LINE):
+            break
+    if head.startswith(b"{"):
+        yield _whole(head, chunks)
+    elif kind == STREAM or _FIELD.match(head):
+        yield from payloads(chain([head], chunks))
+    else:
+        detail = f"content type {kind!r}: {head.decode('utf-8', 'replace')}"
+        raise passing(ErrorCode.INVALID_RESPONSE, detail, not head)
 
 
-def tells_too_long(text: str) -> bool:
-    """Whether a provider's text says that the prompt exceeds what the model can read."""
-    return _TOO_LONG.search(text) is not None
+def _whole(head: bytes, chunks: Iterable[bytes]) -> bytes:
+    body = bytearray(head)
+    for chunk in chunks:
+        body += chunk
+        if len(body) > _LONGEST:
+            raise failure(ErrorCode.INVALID_RESPONSE, f"more than {_LONGEST} bytes that are no stream")
+    return bytes(body)
 
 
 def payloads(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -83,6 +77,7 @@ class StreamedAnswer:
         self.has_begun = False
         self._is_done = False
         self._has_text = False
+        self._tags = ThinkTags()
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
 
@@ -103,7 +98,7 @@ class StreamedAnswer:
         choices = chunk.get("choices") or [{}]
         try:
             choice = choices[0]
-            yield from self._delta(choice.get("delta") or {})
+            yield from self._delta(choice.get("delta") or choice.get("message") or {})
             self._end_with(choice.get("finish_reason"))
         except (AttributeError, KeyError, TypeError, IndexError):
             raise _unreadable(payload) from None
@@ -116,8 +111,12 @@ class StreamedAnswer:
         text = delta.get("content")
         if isinstance(text, str) and text:
             self.has_begun = True
-            self._has_text = self._has_text or not text.isspace()
-            yield TextDelta(text)
+            yield from self._told(self._tags.read(text))
+
+    def _told(self, deltas: Iterator[TextDelta | ReasoningDelta]) -> Iterator[Event]:
+        for delta in deltas:
+            self._has_text = self._has_text or (isinstance(delta, TextDelta) and not delta.text.isspace())
+            yield delta
 
     def _end_with(self, reason: str | None) -> None:
         if reason == "content_filter":
@@ -125,14 +124,15 @@ class StreamedAnswer:
         if reason:
             self._finish = FinishReason.LENGTH if reason == "length" else FinishReason.STOP
 
-    def end(self) -> End:
-        """The last event. Raises ModelFailure where the answer isn't whole, or empty."""
+    def end(self) -> Iterator[Event]:
+        """The last events. Raises ModelFailure where the answer isn't whole, or empty."""
+        yield from self._told(self._tags.end())
         if self._finish is None:
-            raise failure(ErrorCode.INVALID_RESPONSE, "the stream ended without a finish signal")
+            raise passing(ErrorCode.INVALID_RESPONSE, "the stream ended without a finish signal", not self.has_begun)
         # A limit that reasoning used up is the limit's doing, not a broken answer.
         if not self._has_text and self._finish is not FinishReason.LENGTH:
-            raise failure(ErrorCode.INVALID_RESPONSE, "the answer has no text")
-        return End(self._finish, self._usage)
+            raise passing(ErrorCode.INVALID_RESPONSE, "the answer has no text", not self.has_begun)
+        yield End(self._finish, self._usage)
 
 
 def _decoded(payload: bytes) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _decoded(payload: bytes) -> dict[str, Any]:
     if not isinstance(chunk, dict):
         raise _unreadable(payload)
     if chunk.get("error"):
-        raise _reported(payload.decode("utf-8", "replace"))
+        raise reported(payload.decode("utf-8", "replace"))
     return chunk
 
 

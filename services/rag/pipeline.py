@@ -7,29 +7,34 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from db.models import Dialog
-from services.errors import InvalidArgument, ModelFailure
+from services.errors import InvalidArgument, InvalidData, ModelFailure
 from services.events import Citations, End, ErrorCode, Event, Question, Sources, TextDelta
+from services.knowledge.metadata import read_filter
 from services.messages import configured, for_model, text_of
 from services.principal import Principal
+from services.rag.asking import standalone_question, stream_trimmed
 from services.rag.chat_models import ChatModel, ExtractiveChatModel, ModelRequest
 from services.rag.citations import narrow, parse_ids
 from services.rag.extractive import is_small_talk
 from services.rag.prompts import SAMPLING, render_system
-from services.rag.retrievers import Document, LexicalRetriever, Retriever, doc_aggs, wire_chunk
+from services.rag.retrieval import Models, Wanted, retriever
+from services.rag.retrievers import Document, Retriever, doc_aggs, wire_chunk
 
 
 class DialogAnswerer:
     """Answers for one chat, or without one (`dialog` None): then the model has the client's messages only.
 
-    `retriever` stands in for the chat's datasets' own.
+    `models` finds the models that its datasets are searched with; `retriever` stands in for that search.
     """
 
     def __init__(
-        self, dialog: Dialog | None, principal: Principal, model: ChatModel, retriever: Retriever | None = None
+        self, dialog: Dialog | None, principal: Principal, model: ChatModel, models: Models,
+        retriever: Retriever | None = None,
     ) -> None:
         self.dialog = dialog
         self.principal = principal
         self.model = model
+        self._models = models
         self._retriever = retriever
         self._prompt: dict[str, Any] = (dialog.prompt_config or {}) if dialog else {}
         self._datasets: list[str] = (dialog.kb_ids or []) if dialog else []
@@ -41,7 +46,7 @@ class DialogAnswerer:
             yield TextDelta(said)
             yield End()
             return
-        passages = self._retrieve(question)
+        passages = self._passages(question)
         quotes = self._quotes(question.options)
         chunks = [wire_chunk(passage) for passage in passages]
         if self._datasets and quotes:
@@ -51,7 +56,7 @@ class DialogAnswerer:
             yield TextDelta(empty)
             yield End()
             return
-        events = self.model.stream(self._request(question, passages, quotes))
+        events = stream_trimmed(self.model, self._request(question, passages, quotes))
         yield from _with_citations(events, chunks if quotes else [])
 
     def _small_talk(self, question: Question) -> str:
@@ -60,17 +65,30 @@ class DialogAnswerer:
             return configured(self._prompt.get("prologue"))
         return ""
 
-    def _retrieve(self, question: Question) -> list[Document]:
+    def _passages(self, question: Question) -> list[Document]:
         if self.dialog is None or not self._datasets:
             return []
-        retriever = self._retriever or LexicalRetriever(
-            self.principal.tenant_id, self._datasets, self.dialog.top_k, self.dialog.similarity_threshold,
-            _ids(question.options.get("doc_ids")),
+        try:
+            wanted = self._wanted(self.dialog, question.options)
+            found = self._retriever or retriever(self.principal, wanted, self._models)
+        except (InvalidArgument, InvalidData) as wrong:
+            raise ModelFailure(ErrorCode.INVALID_REQUEST, wrong.message) from wrong
+        asked = question.text
+        if self._prompt.get("refine_multiturn") and not isinstance(self.model, ExtractiveChatModel):
+            asked = standalone_question(self.model, question)
+        return found.retrieve(asked, self.dialog.top_n if self.dialog.top_n > 0 else DEFAULT_TOP_N)
+
+    def _wanted(self, dialog: Dialog, options: Mapping[str, Any]) -> Wanted:
+        filters = map(read_filter, (dialog.meta_data_filter, options.get("metadata_condition")))
+        reranks = self._models.find_rerank(dialog.rerank_id) is not None  # a chat brought along may name another's
+        return Wanted(
+            self._datasets, dialog.top_k, dialog.similarity_threshold, dialog.vector_similarity_weight,
+            dialog.rerank_id if reranks else "", _ids(options.get("doc_ids")), [each for each in filters if each],
         )
-        return retriever.retrieve(question.text, self.dialog.top_n if self.dialog.top_n > 0 else DEFAULT_TOP_N)
 
     def _quotes(self, options: Mapping[str, Any]) -> bool:
-        return self._prompt.get("quote") is not False and not _is_off(options.get("quote"))
+        off = self.dialog is not None and self.dialog.do_refer == "0"
+        return not off and self._prompt.get("quote") is not False and not _is_off(options.get("quote"))
 
     def _request(self, question: Question, passages: list[Document], quotes: bool) -> ModelRequest:
         try:

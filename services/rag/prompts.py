@@ -3,6 +3,7 @@
 A template is filled in one pass, so that braces inside a passage or a question are text like any other.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class ModelRequest:
     """One question to a model. `messages` is the whole prompt; `question` and `passages` are what it was made of.
 
     `quote` says whether the answer is to cite passages as `[ID:n]`. `parameters` has SAMPLING keys only.
+    `seconds` bounds the whole answer, where that is shorter than the model's own limit.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -52,6 +54,7 @@ class ModelRequest:
     passages: Sequence[Document] = ()
     parameters: Mapping[str, float] = field(default_factory=dict)
     quote: bool = True
+    seconds: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

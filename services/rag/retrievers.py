@@ -5,16 +5,27 @@ The engine's full-text index proposes, the score here decides, so that both engi
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from db.database import connection
+from db.jsontext import loads
 from db.legacy import format_chunk
-from db.text_index import FoundChunk, count_chunks, find_chunks, search_words
+from db.text_index import (
+    ChunkText,
+    FoundChunk,
+    Scope,
+    count_chunks,
+    load_chunks,
+    load_texts,
+    search,
+    search_words,
+)
 
 # BM25's usual constants: how soon a repeated word stops counting, how much a long passage pays.
 _SATURATION, _LENGTH = 1.2, 0.75
+_TITLE = 0.5  # what a passage gains whose title is what was asked; judged by the questions of the tests
 
 STOP_WORDS = frozenset(search_words("""
     a about am an and any are as at be been being but by can could did do does for from had has have he her
@@ -53,6 +64,19 @@ class Retriever(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that was found, and how near it is to the question: similarities from 0 to 1."""
+
+    id: str
+    document_id: str
+    chunk_index: int
+    score: float
+    similarity: float
+    term_similarity: float
+    vector_similarity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LexicalRetriever:
     """Passages of a tenant's datasets that share words with the question, by BM25.
 
@@ -65,13 +89,22 @@ class LexicalRetriever:
     similarity_threshold: float = 0.0
     document_ids: Sequence[str] | None = None
 
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.tenant_id, self.dataset_ids, self.document_ids)
+
     def retrieve(self, question: str, limit: int) -> list[Document]:
-        words = question_words(question)
         with connection():
-            chunks = find_chunks(self.tenant_id, self.dataset_ids, words, self.top_k, self.document_ids)
-            total = count_chunks(self.tenant_id, self.dataset_ids)
-        ranked = (hit for hit in rank(words, chunks, total) if hit.similarity >= self.similarity_threshold)
-        return [hit.document() for hit in ranked][: max(limit, 0)]
+            hits = [hit for hit in self.rank(question) if hit.similarity >= self.similarity_threshold]
+            return documents(self.tenant_id, hits[: max(limit, 0)])
+
+    def rank(self, question: str, also: Iterable[str] = ()) -> list[Hit]:
+        """The passages with a word of the question, and those of the ids `also`, best first; needs a connection."""
+        words = question_words(question)
+        found = search(self.scope, words, self.top_k)
+        ids = list(dict.fromkeys([*found.ids, *also]))
+        weights = _weights(words, found.holders, count_chunks(self.tenant_id, self.dataset_ids))
+        return ranked(weights, load_texts(self.tenant_id, ids))
 
 
 def question_words(question: str) -> list[str]:
@@ -80,50 +113,52 @@ def question_words(question: str) -> list[str]:
     return [word for word in words if word not in STOP_WORDS] or words
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    chunk: FoundChunk
-    score: float
-    similarity: float
-
-    def document(self) -> Document:
-        chunk = self.chunk
-        metadata = {
-            "document_id": chunk.document_id, "document_name": chunk.document_name,
-            "dataset_id": chunk.dataset_id, "heading": chunk.heading, "page": chunk.page,
-            "similarity": self.similarity, "term_similarity": self.similarity,
-        }
-        if chunk.location and chunk.location.startswith(("https://", "http://")):
-            metadata["url"] = chunk.location
-        return Document(chunk.id, chunk.content, metadata, chunk.chunk_index)
+def documents(tenant_id: str, hits: Sequence[Hit]) -> list[Document]:
+    """The passages of these hits, in their order; needs a connection."""
+    chunks = {chunk.id: chunk for chunk in load_chunks(tenant_id, [hit.id for hit in hits])}
+    return [_document(chunks[hit.id], hit) for hit in hits if hit.id in chunks]
 
 
-def rank(words: Sequence[str], chunks: Sequence[FoundChunk], total: int) -> list[Hit]:
-    """The chunks that have one of the words, best first; equals in the order of their documents.
+def _document(chunk: FoundChunk, hit: Hit) -> Document:
+    metadata = {
+        "document_id": chunk.document_id, "document_name": chunk.document_name,
+        "dataset_id": chunk.dataset_id, "heading": chunk.heading, "page": chunk.page,
+        "positions": loads(chunk.positions), "document_metadata": loads(chunk.meta_fields) or None,
+        "similarity": hit.similarity,
+        "term_similarity": hit.term_similarity, "vector_similarity": hit.vector_similarity,
+    }
+    if chunk.location and chunk.location.startswith(("https://", "http://")):
+        metadata["url"] = chunk.location
+    return Document(chunk.id, chunk.content, metadata, chunk.chunk_index)
 
-    `total` is the number of chunks that were searched.
-    """
-    counts = [Counter(chunk.search_text.split()) for chunk in chunks]
-    weights = {word: _weight(sum(word in count for count in counts), total) for word in words}
-    whole = sum(weights.values())
-    average = sum(count.total() for count in counts) / max(len(counts), 1)
+
+def ranked(weights: Mapping[str, float], texts: Sequence[ChunkText]) -> list[Hit]:
+    """Texts with their BM25 score for words of these weights, best first; equals in the order of their documents."""
+    lengths = [text.words.count(" ") + 1 for text in texts]
+    average = sum(lengths) / max(len(lengths), 1)
+    whole = sum(weights.values()) or 1.0
     hits = []
-    for chunk, count in zip(chunks, counts, strict=True):
-        covered = sum(weight for word, weight in weights.items() if word in count)
-        if covered:
-            hits.append(Hit(chunk, _score(weights, count, average), round(covered / whole, 6)))
-    return sorted(hits, key=lambda hit: (-hit.score, hit.chunk.document_id, hit.chunk.chunk_index))
+    for text, length in zip(texts, lengths, strict=True):
+        padded = f"  {text.words.replace(' ', '  ')}  "  # so that each word has spaces of its own around it
+        counts = {word: padded.count(f" {word} ") for word in weights}
+        damping = _SATURATION * (1 - _LENGTH + _LENGTH * length / average)
+        score = sum(weights[word] * count / (count + damping) for word, count in counts.items())
+        score += _titled(weights, text.heading)
+        covered = round(sum(weights[word] for word, count in counts.items() if count) / whole, 6)
+        hits.append(Hit(text.id, text.document_id, text.chunk_index, round(score, 9), covered, covered))
+    return sorted(hits, key=lambda hit: (-hit.score, hit.document_id, hit.chunk_index))
 
 
-def _weight(holders: int, total: int) -> float:
-    """A word's inverse document frequency, never negative."""
-    return math.log(1 + (max(total - holders, 0) + 0.5) / (holders + 0.5))
+def _titled(weights: Mapping[str, float], heading: str) -> float:
+    """What a passage gains by its title: the part of it that the question names."""
+    title = search_words(heading.rpartition(" > ")[2])
+    return _TITLE * sum(weights[word] for word in set(title) if word in weights) / max(len(title), 1)
 
 
-def _score(weights: dict[str, float], count: Counter[str], average: float) -> float:
-    damping = _SATURATION * (1 - _LENGTH + _LENGTH * count.total() / average)
-    found = (weight * count[word] / (count[word] + damping) for word, weight in weights.items())
-    return round(sum(found), 9)
+def _weights(words: Sequence[str], holders: Mapping[str, int], total: int) -> dict[str, float]:
+    """Each word's inverse document frequency, never negative."""
+    counts = {word: holders.get(word, 0) for word in words}
+    return {word: math.log(1 + (max(total - count, 0) + 0.5) / (count + 0.5)) for word, count in counts.items()}
 
 
 def wire_chunk(document: Document) -> dict[str, Any]:

@@ -38,6 +38,10 @@ class Reading:
         with self.tape() as tape:
             yield from self._follow(tape, silence)
 
+    def events(self) -> Iterator[Event]:
+        """The same without numbers and silences, for a reader that waits for the end anyway."""
+        return (numbered.event for numbered in self.follow() if numbered is not None)
+
     def _follow(self, tape: Tape, silence: float) -> Iterator[Numbered | None]:
         position = 0
         while True:

@@ -18,11 +18,13 @@ from db.jsontext import dumps
 from db.models import Run
 from services.errors import Busy
 from services.events import End, Event
+from services.messages import text_of
 from services.principal import Principal
 from services.runs import journal
 from services.runs.finding import RunFinder, document_of
 from services.runs.values import Outcome, Right, RunStatus, Start
 from services.structure_answer import Turn, answer_entry, answer_slot
+from services.titles import derive_title
 
 
 class TurnExists(Exception):
@@ -214,7 +216,9 @@ def _append_question(start: Start) -> None:
     session_id = str(start.conversation_id)
     if start.given.turns or start.given.opening:
         _append_given(start, session_id)
-    start.document.append(start.tenant_id, session_id, [start.question | {"uid": start.turn_id}])
+    start.document.append(
+        start.tenant_id, session_id, [start.question | {"uid": start.turn_id}], title=_title(start.question)
+    )
 
 
 def _append_given(start: Start, session_id: str) -> None:
@@ -224,7 +228,11 @@ def _append_given(start: Start, session_id: str) -> None:
     if next_seq == 1 and start.given.opening:
         start.document.append(start.tenant_id, session_id, start.given.opening)
     for entries, slot in start.given.turns:
-        start.document.append(start.tenant_id, session_id, entries, [slot])
+        start.document.append(start.tenant_id, session_id, entries, [slot], title=_title(entries[0]))
+
+
+def _title(question: dict[str, Any]) -> str | None:
+    return derive_title(text_of(question["content"]))
 
 
 def _identity(start: Start) -> list[Any]:

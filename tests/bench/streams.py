@@ -209,8 +209,8 @@ def _row(count: int, seen: list[Seen], others: list[Seen], stored: int, each: fl
         "first ms": statistics.median(one.first for one in seen) * 1000, **_spread("", delays),
         "KB a stream": each / 1024, "cores": busy,
     }
-    return row | (_spread("there ", late) | {"there whole": sum(len(one.delays) == WORDS for one in others)}
-                  if others else {})
+    whole = sum(len(one.delays) == WORDS for one in others)
+    return row | (_spread("there ", late) | {"there": len(others), "there whole": whole} if others else {})
 
 
 def _spread(name: str, delays: list[float]) -> dict[str, float]:

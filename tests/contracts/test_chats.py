@@ -9,6 +9,7 @@ from db.database import connection
 from db.models import Dialog
 from services.dialog_service import DEFAULT_EMPTY_RESPONSE, DEFAULT_PROLOGUE, DEFAULT_SYSTEM
 from services.knowledge.datasets import DatasetService
+from services.knowledge.ingestion import add_text
 from services.models import DEFAULT, model_id
 from services.principal import Principal
 from tests.contracts.shared_server import acme, alice, app, charlie, models, overrides  # noqa: F401
@@ -54,7 +55,7 @@ def stored(alice, chat):
 def dataset(alice):
     """A dataset of Alice's with one parsed document."""
     made = DatasetService.create(Principal(alice.tenant_id), "manual")
-    DatasetService.add_text(Principal(alice.tenant_id), made.id, "manual.md", "A pump moves water.")
+    add_text(Principal(alice.tenant_id), made.id, "manual.md", "A pump moves water.")
     return made
 
 
@@ -199,7 +200,7 @@ def test_another_tenants_dataset_looks_unknown(alice, charlie, dataset):
 
 def test_a_chat_survives_its_dataset(alice, dataset):
     made = alice.ok("POST", "/chats", {"name": "with", "dataset_ids": [dataset.id]})
-    DatasetService.delete(Principal(alice.tenant_id), dataset.id)
+    DatasetService.delete(Principal(alice.tenant_id), [dataset.id])
     [listed] = alice.ok("GET", "/chats")["chats"]
     assert (listed["id"], listed["dataset_ids"], listed["kb_names"]) == (made["id"], [], [])
 

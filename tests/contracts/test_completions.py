@@ -219,7 +219,7 @@ def test_without_a_session_the_question_is_answered_in_a_new_one(
 ) -> None:
     data = final_of(stream(alice, chat, "2+2?", **named)) if streams else ask(alice, chat, "2+2?", **named)
     [made] = sessions(alice, chat)
-    assert (made["id"], made["name"]) == (data["session_id"], "New session")
+    assert (made["id"], made["name"]) == (data["session_id"], "2+2?")
     assert spoken(alice, made) == [("assistant", "Welcome."), ("user", "2+2?"), ("assistant", "You said: 2+2?")]
 
 

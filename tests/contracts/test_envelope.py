@@ -21,6 +21,7 @@ ROUTES_WITH_BODIES = {
     "delete sessions": ("DELETE", "/chats/{chat}/sessions"),
     "feedback": ("PUT", "/chats/{chat}/sessions/{session}/messages/m/feedback"),
     "create token": ("POST", "/system/tokens"),
+    "recommendation": ("POST", "/chat/recommendation"),
 }
 every_route_with_a_body = pytest.mark.parametrize("route", ROUTES_WITH_BODIES)
 
@@ -164,6 +165,16 @@ def test_a_configured_origin_is_allowed_and_another_is_not(alice):
     assert allowed("https://elsewhere.example") is None
 
 
+@pytest.mark.settings(server={"base_path": "/chat"})
+def test_behind_a_base_path_every_route_speaks_its_own_protocol(alice):
+    assert alice.at("GET", "/chat/v1/models").get_json() == {"object": "list", "data": []}
+    assert alice.at("GET", "/chat/v1/none").get_json().keys() == {"error"}
+    assert alice.at("GET", "/chat/api/v1/none").get_json()["code"] == 404
+    answer = alice.at("DELETE", "/chat/api/v1/chats/none/sessions/none")
+    assert (answer.status_code, answer.get_json()["code"]) == (200, 100)
+    assert alice.at("GET", "/v1/models").get_json()["code"] == 404
+
+
 def test_a_bug_of_ours_answers_a_sentence_and_no_details(app, alice):
     def broken():
         raise ValueError("inner detail 401 not_found")
@@ -173,6 +184,17 @@ def test_a_bug_of_ours_answers_a_sentence_and_no_details(app, alice):
     body = answer.get_json()
     assert (answer.status_code, body["code"], body["data"]) == (200, 100, None)
     assert "inner detail" not in body["message"]
+
+
+def test_a_bug_of_ours_is_a_server_error_for_openais_clients(app, alice):
+    def broken(**_):
+        raise ValueError("inner detail")
+
+    app.view_functions |= {"openai.list_models": broken, "openai_chats.list_model_of_chat": broken}
+    for path in ("/v1/models", "/api/v1/openai/none/models"):
+        answer = alice.at("GET", path)
+        assert (answer.status_code, answer.get_json()["error"]["type"]) == (500, "server_error")
+        assert "inner detail" not in answer.get_data(as_text=True)
 
 
 def test_every_answer_names_its_request(alice):

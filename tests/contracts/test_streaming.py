@@ -3,13 +3,11 @@
 import http.client
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from flask import Flask
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 from services.events import TextDelta
 from tests.conftest import Person
@@ -31,22 +29,6 @@ from tests.contracts.wire import (
 from tests.fakes import Gate, ScriptedModel, says
 
 pytestmark = pytest.mark.usefixtures("settled")
-
-
-class Silent(WSGIRequestHandler):
-    def log(self, type: str, message: str, *args: Any) -> None: ...
-
-
-@pytest.fixture
-def address(app: Flask) -> Iterator[tuple[str, int]]:
-    """The app behind a socket, a thread a connection."""
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Silent)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield "127.0.0.1", server.server_port
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
 
 
 @pytest.fixture

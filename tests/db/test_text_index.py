@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from conf.settings import Settings
 from db.database import change, connection, fetch
 from db.models import Dataset, DatasetChunk, DatasetDocument
-from db.text_index import MAX_WORD_LENGTH, FoundChunk, count_chunks, find_chunks, search_text, search_words
+from db.text_index import (
+    MAX_WORD_LENGTH,
+    FoundChunk,
+    Scope,
+    count_chunks,
+    load_chunks,
+    search,
+    search_text,
+    search_words,
+)
 
 
 class TestWords:
@@ -66,7 +75,7 @@ class Library:
 
     def find(self, question: str, limit: int = 10, **more: list[str]) -> set[str]:
         datasets = more.pop("datasets", ["red", "blue"])
-        return {chunk.id for chunk in find_chunks("acme", datasets, search_words(question), limit, **more)}
+        return set(search(Scope("acme", datasets, **more), search_words(question), limit).ids)
 
 
 @pytest.fixture
@@ -82,7 +91,7 @@ def test_finds_passages_with_any_of_the_words(library: Library) -> None:
 
 def test_says_all_about_what_it_finds(library: Library) -> None:
     library.put("a", "one", "Déploy 中文")
-    (found,) = find_chunks("acme", ["red"], ["deploy"], 5)
+    (found,) = load_chunks("acme", search(Scope("acme", ["red"]), ["deploy"], 5).ids)
     assert found == FoundChunk(
         id="a-1", document_id="a", dataset_id="red", document_name="a.md", location=None,
         content="Déploy 中文", heading="", page=None, chunk_index=1, search_text="deploy 中文",
@@ -125,7 +134,7 @@ def test_stays_inside_the_tenant_the_datasets_and_the_documents(library: Library
 def test_takes_any_text_for_words(library: Library, text: str) -> None:
     library.put("a", "The quick fox")
     for words in ([text], search_words(text), text.split(" ")):
-        assert len(find_chunks("acme", ["red"], words, 5)) == ("quick" in text)
+        assert len(search(Scope("acme", ["red"]), words, 5).ids) == ("quick" in text)
 
 
 @pytest.mark.parametrize("question", ["", "  ", "\x00", "?!"])

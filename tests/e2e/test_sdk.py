@@ -51,3 +51,47 @@ def test_an_error_is_a_message_never_an_exception_of_the_client(ragflow):
     for stream in (True, False):
         [message] = session.ask("hello?", stream=stream)
         assert message.content == "**ERROR**: Session not found!"
+
+
+GUIDE = b"# Guide\n\n## Pumps\n\nA pump moves water.\n\n## Valves\n\nA valve stops oil.\n"
+
+
+def test_documents_are_uploaded_parsed_retrieved_and_asked_about(ragflow):
+    dataset = ragflow.create_dataset("dataset_0")
+    [document] = dataset.upload_documents([{"display_name": "guide.md", "blob": GUIDE}])
+    assert (document.name, document.run) == ("guide.md", "UNSTART")
+    assert dataset.parse_documents([document.id]) == [(document.id, "DONE", 2, 0)]
+    [listed] = dataset.list_documents(id=document.id)
+    assert (listed.run, listed.chunk_count, listed.download()) == ("DONE", 2, GUIDE)
+    [chunk] = ragflow.retrieve(dataset_ids=[dataset.id], question="What moves water?")
+    assert (chunk.document_id, "A pump moves water." in chunk.content, chunk.similarity > 0.5) == (
+        document.id, True, True)
+    assert [len(listed.list_chunks()), listed.list_chunks(keywords="VALVE")[0].document_name] == [2, "guide.md"]
+    added = listed.add_chunk("A gasket seals.", important_keywords=["rubber"])
+    assert ragflow.retrieve(dataset_ids=[dataset.id], question="rubber")[0].id == added.id
+    added.update({"content": "A washer seals."})
+    listed.delete_chunks(ids=[added.id])
+    chat = ragflow.create_chat("mine", dataset_ids=[dataset.id])
+    [answer] = chat.create_session("first").ask("What moves water?", stream=False)
+    assert "A pump moves water." in answer.content
+    assert answer.reference[0]["document_name"] == "guide.md"
+
+
+def test_datasets_and_documents_are_named_listed_and_deleted(ragflow):
+    dataset = ragflow.create_dataset("dataset_0")
+    assert dataset.update({"name": "renamed"}).name == "renamed"
+    assert ragflow.get_dataset("renamed").id == dataset.id
+    files = [{"display_name": f"{n}.txt", "blob": b"text"} for n in range(3)]
+    first, *_ = dataset.upload_documents(files)
+    assert first.update({"name": "zero.txt", "meta_fields": {"year": 2024}}).meta_fields.year == 2024
+    dataset.async_parse_documents([first.id])
+    dataset.async_parse_documents([first.id])
+    dataset.async_cancel_parse_documents([first.id])
+    dataset.delete_documents(ids=[first.id])
+    assert [found.name for found in dataset.list_documents(orderby="name", desc=False)] == ["1.txt", "2.txt"]
+    dataset.delete_documents(delete_all=True)
+    assert dataset.list_documents() == []
+    with pytest.raises(Exception, match="dataset"):
+        ragflow.create_dataset("renamed")
+    ragflow.delete_datasets(ids=[dataset.id])
+    assert ragflow.list_datasets() == []

@@ -12,6 +12,8 @@ from db.database import change, connection, database
 from db.models import Dataset, DatasetChunk, DatasetDocument
 from services.errors import InvalidArgument, InvalidData, NotFound
 from services.knowledge.datasets import DatasetService
+from services.knowledge.documents import DocumentService
+from services.knowledge.ingestion import add_text
 from services.principal import Principal
 from services.rag.retrievers import LexicalRetriever
 
@@ -27,7 +29,7 @@ def dataset(store: Settings) -> Dataset:
 def counts(dataset: Dataset) -> tuple[int, int]:
     """Documents and chunks as the dataset counts them; they must be what is there."""
     found = DatasetService.get_by_id(ALICE, dataset.id)
-    documents = DatasetService.documents(ALICE, dataset.id)
+    documents = DocumentService.all(ALICE, dataset.id)
     with connection():
         held = [DatasetChunk.select().where(DatasetChunk.document_id == row.id).count() for row in documents]
     assert [row.chunk_count for row in documents] == held
@@ -52,15 +54,15 @@ def test_ensure_makes_a_dataset_once(dataset: Dataset) -> None:
 def test_refuses_a_name_that_the_column_cannot_hold(dataset: Dataset, name: str) -> None:
     for call in (
         lambda: DatasetService.create(ALICE, name), lambda: DatasetService.ensure(ALICE, name),
-        lambda: DatasetService.add_text(ALICE, dataset.id, name, "text"),
+        lambda: add_text(ALICE, dataset.id, name, "text"),
     ):
         with pytest.raises(InvalidArgument, match="1 to 255"):
             call()
 
 
 def test_a_text_is_there_with_its_passages(dataset: Dataset) -> None:
-    assert DatasetService.add_text(ALICE, dataset.id, "a.txt", LONG, "/srv/a.txt")
-    (document,) = DatasetService.documents(ALICE, dataset.id)
+    assert add_text(ALICE, dataset.id, "a.txt", LONG, "/srv/a.txt")
+    (document,) = DocumentService.all(ALICE, dataset.id)
     assert (document.name, document.location, document.run, document.progress) == ("a.txt", "/srv/a.txt", "DONE", 1)
     assert document.size == len(LONG)
     with connection():
@@ -71,23 +73,23 @@ def test_a_text_is_there_with_its_passages(dataset: Dataset) -> None:
 
 
 def test_more_passages_than_one_insert_takes(dataset: Dataset) -> None:
-    DatasetService.add_text(ALICE, dataset.id, "a.txt", LONG * 25)
+    add_text(ALICE, dataset.id, "a.txt", LONG * 25)
     assert counts(dataset)[1] > 400
 
 
 def test_the_same_text_again_changes_nothing(dataset: Dataset) -> None:
-    DatasetService.add_text(ALICE, dataset.id, "a.txt", LONG)
+    add_text(ALICE, dataset.id, "a.txt", LONG)
     before = DatasetService.get_by_id(ALICE, dataset.id).__data__
-    assert not DatasetService.add_text(ALICE, dataset.id, "a.txt", LONG)
+    assert not add_text(ALICE, dataset.id, "a.txt", LONG)
     assert DatasetService.get_by_id(ALICE, dataset.id).__data__ == before
 
 
 def test_another_text_replaces_the_one_of_its_name(dataset: Dataset) -> None:
-    DatasetService.add_text(ALICE, dataset.id, "a.txt", LONG)
-    DatasetService.add_text(ALICE, dataset.id, "b.txt", "The same words.")
-    (before, _) = DatasetService.documents(ALICE, dataset.id)
-    assert DatasetService.add_text(ALICE, dataset.id, "a.txt", "Only a zebra.")
-    (after, _) = DatasetService.documents(ALICE, dataset.id)
+    add_text(ALICE, dataset.id, "a.txt", LONG)
+    add_text(ALICE, dataset.id, "b.txt", "The same words.")
+    (before, _) = DocumentService.all(ALICE, dataset.id)
+    assert add_text(ALICE, dataset.id, "a.txt", "Only a zebra.")
+    (after, _) = DocumentService.all(ALICE, dataset.id)
     assert (after.id, after.digest == before.digest) == (before.id, False)
     assert counts(dataset) == (2, 2)
     search = LexicalRetriever("acme", [dataset.id]).retrieve
@@ -95,31 +97,30 @@ def test_another_text_replaces_the_one_of_its_name(dataset: Dataset) -> None:
 
 
 def test_a_text_is_cleaned_on_its_way_in(dataset: Dataset) -> None:
-    assert DatasetService.add_text(ALICE, dataset.id, "a\x00.txt", "nul \x00 half \ud800 end")
-    assert not DatasetService.add_text(ALICE, dataset.id, "a.txt", "nul  half \ufffd end")
+    assert add_text(ALICE, dataset.id, "a\x00.txt", "nul \x00 half \ud800 end")
+    assert not add_text(ALICE, dataset.id, "a.txt", "nul  half \ufffd end")
     with connection():
         assert DatasetChunk.get().content == "nul  half \ufffd end"
 
 
 def test_an_empty_text_is_a_document_without_passages(dataset: Dataset) -> None:
-    assert DatasetService.add_text(ALICE, dataset.id, "a.md", " \n")
+    assert add_text(ALICE, dataset.id, "a.md", " \n")
     assert counts(dataset) == (1, 0)
 
 
 def test_a_document_goes_with_its_passages(dataset: Dataset) -> None:
     for name in ("a.txt", "b.txt"):
-        DatasetService.add_text(ALICE, dataset.id, name, f"{name} zebra")
-    (first, _) = DatasetService.documents(ALICE, dataset.id)
-    DatasetService.delete_document(ALICE, dataset.id, first.id)
+        add_text(ALICE, dataset.id, name, f"{name} zebra")
+    (first, _) = DocumentService.all(ALICE, dataset.id)
+    DocumentService.delete(ALICE, dataset.id, [first.id])
     assert counts(dataset) == (1, 1)
     assert len(LexicalRetriever("acme", [dataset.id]).retrieve("zebra", 5)) == 1
-    with pytest.raises(NotFound):
-        DatasetService.delete_document(ALICE, dataset.id, first.id)
+    assert DocumentService.delete(ALICE, dataset.id, [first.id]) == set()
 
 
 def test_a_dataset_goes_with_all_that_is_in_it(dataset: Dataset) -> None:
-    DatasetService.add_text(ALICE, dataset.id, "a.txt", LONG)
-    DatasetService.delete(ALICE, dataset.id)
+    add_text(ALICE, dataset.id, "a.txt", LONG)
+    DatasetService.delete(ALICE, [dataset.id])
     with pytest.raises(NotFound):
         DatasetService.get_by_id(ALICE, dataset.id)
     with connection():
@@ -127,13 +128,14 @@ def test_a_dataset_goes_with_all_that_is_in_it(dataset: Dataset) -> None:
 
 
 def test_a_stranger_sees_and_changes_nothing(dataset: Dataset) -> None:
-    DatasetService.add_text(ALICE, dataset.id, "a.txt", LONG)
-    (document,) = DatasetService.documents(ALICE, dataset.id)
+    add_text(ALICE, dataset.id, "a.txt", LONG)
+    (document,) = DocumentService.all(ALICE, dataset.id)
     assert DatasetService.list(CHARLIE) == ()
+    assert DatasetService.delete(CHARLIE, [dataset.id]) == set()
     calls: list[Any] = [
-        lambda id: DatasetService.get_by_id(CHARLIE, id), lambda id: DatasetService.delete(CHARLIE, id),
-        lambda id: DatasetService.documents(CHARLIE, id), lambda id: DatasetService.add_text(CHARLIE, id, "x", "y"),
-        lambda id: DatasetService.delete_document(CHARLIE, id, document.id),
+        lambda id: DatasetService.get_by_id(CHARLIE, id),
+        lambda id: DocumentService.all(CHARLIE, id), lambda id: add_text(CHARLIE, id, "x", "y"),
+        lambda id: DocumentService.delete(CHARLIE, id, [document.id]),
     ]
     for call in calls:
         told = []
@@ -147,21 +149,22 @@ def test_a_stranger_sees_and_changes_nothing(dataset: Dataset) -> None:
 
 def test_a_document_of_another_dataset_is_not_found(dataset: Dataset) -> None:
     other = DatasetService.create(ALICE, "other")
-    DatasetService.add_text(ALICE, other.id, "a.txt", "text")
-    (document,) = DatasetService.documents(ALICE, other.id)
+    add_text(ALICE, other.id, "a.txt", "text")
+    (document,) = DocumentService.all(ALICE, other.id)
+    assert DocumentService.delete(ALICE, dataset.id, [document.id]) == set()
     with pytest.raises(NotFound):
-        DatasetService.delete_document(ALICE, dataset.id, document.id)
+        DocumentService.get(ALICE, dataset.id, document.id)
 
 
 def test_check_tells_the_unknown_from_the_empty(dataset: Dataset) -> None:
     foreign = DatasetService.create(CHARLIE, "theirs")
-    DatasetService.add_text(CHARLIE, foreign.id, "a.txt", "text")
+    add_text(CHARLIE, foreign.id, "a.txt", "text")
     for id in ("unknown", foreign.id, f"{dataset.id}\x00"):
         with pytest.raises(InvalidData, match=f"^You don't own the dataset {id}$"):
             DatasetService.check(ALICE, [id, dataset.id])
     with pytest.raises(InvalidData, match=f"^The dataset {dataset.id} doesn't own parsed file$"):
         DatasetService.check(ALICE, [dataset.id])
-    DatasetService.add_text(ALICE, dataset.id, "a.txt", "text")
+    add_text(ALICE, dataset.id, "a.txt", "text")
     DatasetService.check(ALICE, [dataset.id])
     DatasetService.check(ALICE, [])
 
@@ -178,16 +181,16 @@ def refuses_repeats(dataset: Dataset) -> Iterator[None]:
 
 
 def test_a_failure_in_the_middle_changes_nothing(dataset: Dataset, refuses_repeats: None) -> None:
-    DatasetService.add_text(ALICE, dataset.id, "a.txt", "zebra")
+    add_text(ALICE, dataset.id, "a.txt", "zebra")
     with pytest.raises(IntegrityError):
-        DatasetService.add_text(ALICE, dataset.id, "a.txt", f"{LONG}\n\n{LONG}")
+        add_text(ALICE, dataset.id, "a.txt", f"{LONG}\n\n{LONG}")
     assert counts(dataset) == (1, 1)
     assert len(LexicalRetriever("acme", [dataset.id]).retrieve("zebra", 5)) == 1
 
 
 def test_a_name_is_given_once_however_many_add_it(dataset: Dataset) -> None:
     def add(number: int) -> None:
-        DatasetService.add_text(ALICE, dataset.id, "a.txt", f"version {number}")
+        add_text(ALICE, dataset.id, "a.txt", f"version {number}")
 
     threads = [threading.Thread(target=add, args=(number,)) for number in range(8)]
     for thread in threads:

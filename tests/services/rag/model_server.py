@@ -35,6 +35,7 @@ class Upstream:
     def __init__(self) -> None:
         self.scripts: list[Script] = []
         self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
         self.keys: list[str | None] = []
         self.peers: list[Any] = []
         self.left = threading.Event()
@@ -47,6 +48,7 @@ class Upstream:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 upstream.requests.append(json.loads(body))
+                upstream.paths.append(self.path)
                 upstream.keys.append(self.headers["Authorization"])
                 upstream.peers.append(self.client_address)
                 script = upstream.scripts[min(len(upstream.requests), len(upstream.scripts)) - 1]
@@ -133,6 +135,38 @@ def streams(*parts: bytes) -> Script:
         start(handler)
         send(handler, *parts)
         handler.wfile.write(b"0\r\n\r\n")
+
+    return script
+
+
+def says(*parts: bytes, kind: str | None = None, pause: float = 0.0) -> Script:
+    """A body of these parts that ends with its connection; without a content type unless one is given."""
+
+    def script(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        if kind is not None:
+            handler.send_header("Content-Type", kind)
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        for part in parts:
+            handler.wfile.write(part)
+            handler.wfile.flush()
+            time.sleep(pause)
+        handler.close_connection = True
+
+    return script
+
+
+def trickles(body: bytes, status: int = 200, kind: str = "application/json") -> Script:
+    """A body that comes byte by byte for ten seconds and more, faster than any silence is noticed."""
+
+    def script(handler: BaseHTTPRequestHandler) -> None:
+        start(handler, status, kind, Content_Length="1000000")
+        handler.wfile.write(body)
+        for _ in range(500):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.02)
 
     return script
 

@@ -9,6 +9,7 @@ import pytest
 from conf.settings import ModelSettings
 from services.errors import InvalidArgument, ModelFailure
 from services.events import End, ErrorCode, TextDelta
+from services.rag import model_server
 from services.rag.chat_models import ModelRequest, OpenAIChatModel
 from tests.services.rag.model_server import (
     DONE,
@@ -22,9 +23,11 @@ from tests.services.rag.model_server import (
     failure,
     model,
     refuses,
+    says,
     send,
     start,
     streams,
+    trickles,
 )
 
 # -- failures -----------------------------------------------------------------------------------
@@ -33,6 +36,7 @@ from tests.services.rag.model_server import (
 @pytest.mark.parametrize(("status", "code"), [
     (400, ErrorCode.INVALID_REQUEST), (401, ErrorCode.INVALID_REQUEST), (402, ErrorCode.RATE_LIMIT),
     (403, ErrorCode.INVALID_REQUEST), (404, ErrorCode.INVALID_REQUEST), (422, ErrorCode.INVALID_REQUEST),
+    (408, ErrorCode.TIMEOUT), (413, ErrorCode.CONTEXT_TOO_LONG), (501, ErrorCode.INVALID_REQUEST),
     (429, ErrorCode.RATE_LIMIT), (500, ErrorCode.MODEL_ERROR), (502, ErrorCode.MODEL_ERROR),
     (503, ErrorCode.SERVICE_UNAVAILABLE), (504, ErrorCode.MODEL_ERROR), (529, ErrorCode.SERVICE_UNAVAILABLE),
 ])
@@ -46,7 +50,7 @@ def test_each_status_has_its_code_and_our_sentence(upstream: Upstream, status: i
 
 @pytest.mark.parametrize("message", [
     "This model's maximum context length is 8192 tokens.", "the request exceeds the available context size",
-    "prompt is too long: 210000 tokens > 200000 maximum",
+    "prompt is too long: 210000 tokens > 200000 maximum", "input (3001 tokens) is too large to process",
 ])
 def test_a_prompt_that_is_too_long_is_told_apart(upstream: Upstream, message: str) -> None:
     upstream.says(refuses(400, {"error": {"message": message}}))
@@ -75,6 +79,15 @@ def test_a_prompt_that_is_too_long_is_told_apart(upstream: Upstream, message: st
     (refuses(200, "<html>", "text/html"), ErrorCode.INVALID_RESPONSE),
     (refuses(200, {"choices": []}), ErrorCode.INVALID_RESPONSE),
     (refuses(200, "garbage", Content_Encoding="gzip"), ErrorCode.INVALID_RESPONSE),
+    (refuses(200, "[1]"), ErrorCode.INVALID_RESPONSE),
+    (refuses(200, '{"choices": [{"message": {"content": "Yes.'), ErrorCode.INVALID_RESPONSE),
+    (refuses(200, {"choices": [{"message": {"content": "Yes."}}]}), ErrorCode.INVALID_RESPONSE),
+    (refuses(200, {"error": {"message": "maximum context length"}}, "text/plain"), ErrorCode.CONTEXT_TOO_LONG),
+    (says(b"hello, I am a proxy", kind="text/plain"), ErrorCode.INVALID_RESPONSE),
+    (says(), ErrorCode.INVALID_RESPONSE),
+    (says(event({"choices": [{"delta": {"content": "é"}}]}), b'data: {"choices": [{"delta": {"content": "\xc3'),
+     ErrorCode.INVALID_RESPONSE),
+    (streams(delta("<think>Hm.</think>"), delta(finish="stop"), DONE), ErrorCode.INVALID_RESPONSE),
 ])
 def test_a_broken_answer_is_a_failure_with_its_code(upstream: Upstream, script: Script, code: ErrorCode) -> None:
     upstream.says(script)
@@ -129,10 +142,26 @@ def timed_out(upstream: Upstream, **settings: Any) -> float:
     return time.monotonic() - began
 
 
-def test_a_server_that_sends_no_status_is_given_up_at_the_first_token_timeout(upstream: Upstream) -> None:
+def test_a_server_that_sends_no_status_is_given_up_at_the_first_token_timeout_of_each_try(upstream: Upstream) -> None:
     upstream.says(upstream.waits)
     assert timed_out(upstream, first_token_timeout=0.2) < 2
-    assert len(upstream.requests) == 1
+    assert len(upstream.requests) == 3
+
+
+@pytest.mark.parametrize("body", [b'{"choices": [{"message": {"content": "', b"", b"data: {", b"<html>"])
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream", "text/plain"])
+def test_a_body_that_trickles_obeys_the_first_token_timeout(upstream: Upstream, body: bytes, kind: str) -> None:
+    upstream.says(trickles(body, kind=kind))
+    assert timed_out(upstream, first_token_timeout=0.3, retries=0) < 2
+
+
+def test_a_refusal_that_trickles_is_a_refusal(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_server, "_REFUSAL_TIME", 0.2)
+    upstream.says(trickles(b"no such model", 404))
+    began = time.monotonic()
+    failed = failure(upstream)
+    assert (failed.code, time.monotonic() - began < 2) == (ErrorCode.INVALID_REQUEST, True)
+    assert "no such model" in failed.detail
 
 
 def test_a_status_is_no_first_token_and_neither_is_a_role(upstream: Upstream) -> None:
@@ -164,6 +193,15 @@ def test_a_stream_that_never_ends_is_given_up_at_the_total_timeout(upstream: Ups
 
     upstream.says(script)
     assert timed_out(upstream, total_timeout=0.5) < 2
+
+
+def test_a_request_may_bound_its_answer_further(upstream: Upstream) -> None:
+    upstream.says(upstream.waits)
+    began = time.monotonic()
+    with pytest.raises(ModelFailure) as caught:
+        list(model(upstream, total_timeout=60).stream(ModelRequest([], "", seconds=0.3)))
+    assert caught.value.code is ErrorCode.TIMEOUT
+    assert time.monotonic() - began < 2
 
 
 def test_a_slow_reader_is_not_the_models_silence(upstream: Upstream) -> None:

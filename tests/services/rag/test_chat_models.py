@@ -2,14 +2,17 @@
 
 import json
 import time
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+import stamina
 
 from conf.settings import ModelSettings
 from db.jsontext import clean_text
 from services.events import End, ErrorCode, FinishReason, ReasoningDelta, TextDelta, Usage
 from services.rag.chat_models import ModelRequest, OpenAIChatModel
+from services.rag.model_stream import STREAM
 from tests.services.rag.model_server import (
     DONE,
     HELLO,
@@ -23,6 +26,7 @@ from tests.services.rag.model_server import (
     failure,
     model,
     refuses,
+    says,
     send,
     start,
     streams,
@@ -131,6 +135,58 @@ def test_reads_lines_however_they_are_cut(upstream: Upstream) -> None:
     assert ask(model(upstream)) == [TextDelta("a\u2028b\x85c"), TextDelta("é\u2028\u0085"), End()]
 
 
+def test_lines_that_are_no_data_are_passed_over(upstream: Upstream) -> None:
+    noise = b"garbage\n<html>\nid: 1\nretry: 10\ndatum: {]\n\xff\xfe\n\n"
+    upstream.says(streams(noise, delta("Yes."), noise, delta(finish="stop"), noise, DONE))
+    assert ask(model(upstream)) == [TextDelta("Yes."), End()]
+
+
+def test_what_is_cut_behind_the_finish_signal_changes_nothing(upstream: Upstream) -> None:
+    upstream.says(says(delta("Yes."), delta(finish="stop"), b'data: {"usage": {"prompt_tok', kind=STREAM))
+    assert ask(model(upstream)) == [TextDelta("Yes."), End()]
+
+
+@pytest.mark.parametrize("kind", [None, "application/json", "text/plain", "TEXT/Event-Stream; charset=utf-8"])
+def test_a_stream_is_known_by_its_lines_whatever_its_content_type(upstream: Upstream, kind: str | None) -> None:
+    whole = b": hello\n\n" + delta("Yes.") + delta(finish="stop") + DONE
+    for begin in (b"", b"\xef\xbb\xbf", b"\n\n", b"event: message\n"):
+        upstream.says(says(*((begin + whole)[at : at + 3] for at in range(0, len(begin + whole), 3)), kind=kind))
+        assert ask(model(upstream)) == [TextDelta("Yes."), End()]
+
+
+@pytest.mark.parametrize("kind", [None, "application/json", "text/plain", "text/event-stream"])
+def test_a_whole_answer_in_place_of_a_stream_is_an_answer(upstream: Upstream, kind: str | None) -> None:
+    body = json.dumps({
+        "object": "chat.completion", "usage": {"prompt_tokens": 7, "completion_tokens": 2},
+        "choices": [{"finish_reason": "length", "message": {"content": "Yes.", "reasoning_content": "Hm."}}],
+    }, indent=1).encode()
+    upstream.says(says(body[:9], body[9:], kind=kind))
+    assert ask(model(upstream)) == [ReasoningDelta("Hm."), TextDelta("Yes."), End(FinishReason.LENGTH, Usage(7, 2))]
+
+
+def split(text: str, size: int) -> list[bytes]:
+    return [delta(text[at : at + size]) for at in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 100])
+@pytest.mark.parametrize(("said", "thought", "answered"), [
+    ("<think>Hm.</think>Yes.", "Hm.", "Yes."),
+    ("<think>\nHm.\n</think>\n\nYes.", "\nHm.\n", "Yes."),
+    ("A <think>b</think> c <think>d</think>e", "bd", "A  c e"),
+    ("1 < 2 <thin and </think> is no tag", "", "1 < 2 <thin and </think> is no tag"),
+    ("Yes <think", "", "Yes <think"),
+    ("<think>Hm</thin", "Hm</thin", ""),
+])
+def test_reasoning_in_tags_is_told_from_text_however_it_is_cut(
+    upstream: Upstream, size: int, said: str, thought: str, answered: str
+) -> None:
+    upstream.says(streams(*split(said, size), delta(finish="length"), DONE))
+    events = ask(model(upstream))
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == thought
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == answered
+    assert events[-1] == End(FinishReason.LENGTH)
+
+
 def test_passes_the_halves_of_a_surrogate_pair_on(upstream: Upstream) -> None:
     halves = (event(b'{"choices":[{"delta":{"content":"%s"}}]}' % half) for half in (rb"\ud83d", rb"\ude00"))
     upstream.says(streams(*halves, delta(finish="stop"), DONE))
@@ -144,7 +200,9 @@ def test_passes_the_halves_of_a_surrogate_pair_on(upstream: Upstream) -> None:
 
 @pytest.mark.parametrize("script", [
     refuses(429, "slow down"), refuses(500, "oops"), refuses(503, "later", Retry_After="0"), refuses(529, "busy"),
-    cuts(), cuts(reset=True),
+    cuts(), cuts(reset=True), streams(), streams(DONE), streams(delta(finish="stop"), DONE), says(),
+    streams(delta("", role="assistant")), refuses(408, "slow"), refuses(429, "no", Retry_After="0.5"),
+    refuses(429, "no", Retry_After="Wed, 21 Oct 2015 07:28:00 GMT"), refuses(503, "no", Retry_After="soon"),
 ])
 def test_tries_again_before_the_first_token(upstream: Upstream, script: Script) -> None:
     upstream.says(script, script, HELLO)
@@ -161,6 +219,53 @@ def test_does_not_try_again_what_will_not_pass_or_has_begun(upstream: Upstream, 
     upstream.says(script)
     failure(upstream, retries=2)
     assert len(upstream.requests) == 1
+
+
+def test_what_hangs_before_the_first_token_is_tried_again(upstream: Upstream) -> None:
+    def hangs(handler: BaseHTTPRequestHandler) -> None:
+        start(handler)
+        send(handler, delta("", role="assistant"))
+        upstream.waits(handler)
+
+    upstream.says(upstream.waits, hangs, HELLO)
+    assert ask(model(upstream, first_token_timeout=0.3))[0] == TextDelta("Hel")
+    assert len(upstream.requests) == 3
+
+
+def test_what_hangs_behind_the_first_token_is_not_tried_again(upstream: Upstream) -> None:
+    def hangs(handler: BaseHTTPRequestHandler) -> None:
+        start(handler)
+        send(handler, delta("first"))
+        upstream.waits(handler)
+
+    upstream.says(hangs, HELLO)
+    assert failure(upstream, idle_timeout=0.2).code is ErrorCode.TIMEOUT
+    assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(("headers", "seconds"), [
+    ({"Retry_After": "1.2"}, 1.2), ({"Retry_After": "-4"}, 0), ({"Retry_After": "31"}, None),
+    ({"Retry_After": "nan"}, None), ({"Retry_After": formatdate(time.time() + 9_000_000)}, None), ({}, 0.3),
+])
+def test_waits_as_long_as_the_server_asks_unless_that_is_too_long(
+    upstream: Upstream, headers: dict[str, str], seconds: float | None
+) -> None:
+    upstream.says(refuses(429, "slow down", **headers), HELLO)
+    began = time.monotonic()
+    with stamina.set_testing(False):
+        if seconds is None:
+            assert failure(upstream).code is ErrorCode.RATE_LIMIT
+        else:
+            assert ask(model(upstream))[0] == TextDelta("Hel")
+            assert seconds - 0.1 <= time.monotonic() - began < seconds + 2
+
+
+def test_a_date_to_try_again_at_is_obeyed(upstream: Upstream) -> None:
+    upstream.says(refuses(503, "later", Retry_After=formatdate(time.time() + 2, usegmt=True)), HELLO)
+    began = time.monotonic()
+    with stamina.set_testing(False):
+        ask(model(upstream))
+    assert 0.9 < time.monotonic() - began < 4
 
 
 def test_gives_up_after_the_last_retry(upstream: Upstream) -> None:

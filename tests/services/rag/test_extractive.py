@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from services.events import End, TextDelta
 from services.rag.chat_models import ExtractiveChatModel, ModelRequest
 from services.rag.extractive import MOST_QUOTES, NOTHING_FITS, best_quotes, is_small_talk, quotes_of
+from services.rag.quotes import units_of
 from services.rag.retrievers import Document
 
 GUIDE = """# Backup of the server
@@ -30,8 +31,8 @@ chatkeep restore backup.db
 NOTES = "The server was moved to Berlin. A backup takes\nten minutes there. Ask \"Who knows?\" Then wait for it."
 
 
-def answer(question: str, *texts: str, quote: bool = True) -> str:
-    passages = [Document(f"c{n}", text) for n, text in enumerate(texts)]
+def answer(question: str, *texts: str | Document, quote: bool = True) -> str:
+    passages = [text if isinstance(text, Document) else Document(f"c{n}", text) for n, text in enumerate(texts)]
     events = list(ExtractiveChatModel().stream(ModelRequest([], question, passages, quote=quote)))
     assert isinstance(events[-1], End)
     return "".join(event.text for event in events if isinstance(event, TextDelta))
@@ -56,10 +57,10 @@ def test_every_quote_is_verbatim_from_the_cited_passage() -> None:
 
 @given(st.lists(st.text("ab .!?\n#`~-*|1「。」> ", max_size=120), max_size=3), st.text("ab ", max_size=8))
 def test_whatever_the_passage_quotes_are_parts_of_it(passages: list[str], question: str) -> None:
-    for quote in best_quotes(question, passages):
+    for quote in best_quotes(question, [Document("c", text) for text in passages]):
         assert quote.text and quote.text in passages[quote.passage]
     for n, text in enumerate(passages):
-        assert all(text[quote.position :].startswith(quote.text) for quote in quotes_of(text, n))
+        assert all(text[quote.position :].startswith(quote.text) for quote in quotes_of(text, n) + units_of(text, n))
 
 
 def test_headings_tables_and_list_marks_are_no_sentences() -> None:
@@ -77,6 +78,80 @@ def test_a_short_code_block_is_quoted_whole_with_its_mark_behind_the_fence() -> 
     assert quotes_of("```\nbackup the server\n") == []
 
 
+def test_a_block_is_one_quote_with_its_sentence() -> None:
+    text = "Run it so:\n\n```sh\nmake run\n```\n\nopens a page. It stays open.\n\n```\nmake it\n```\nAll is made."
+    assert [(quote.text, quote.is_code) for quote in units_of(text)] == [
+        ("Run it so:\n\n```sh\nmake run\n```\n\nopens a page.", False), ("It stays open.", False),
+        ("```\nmake it\n```", True), ("All is made.", False),
+    ]
+    assert answer("How do I restore?", GUIDE).startswith("Put the file back:\n\n```sh")
+
+
+TABLE = """| variable | default | meaning |
+| --- | --- | --- |
+| `PORT` | `9380` | where it listens |
+| `HOST` | `127.0.0.1` | whose address it has |
+"""
+
+
+def test_a_tables_rows_are_quoted_without_their_outer_bars() -> None:
+    assert [quote.text for quote in quotes_of(TABLE)] == [
+        "`PORT` | `9380` | where it listens", "`HOST` | `127.0.0.1` | whose address it has",
+    ]
+    assert [quote.text for quote in quotes_of("| a row | without | a head |")] == ["a row | without | a head"]
+
+
+def test_the_names_of_a_tables_columns_count_for_its_rows() -> None:
+    prose = "The default is best. A port is where ships are."
+    assert answer("What is the default port?", prose, TABLE).startswith("`PORT` | `9380`")
+
+
+def test_the_sentence_that_says_what_a_thing_is_comes_before_all_others() -> None:
+    text = "Ask a slot. The slot of slots! A slot is a row. `SLOT_SIZE` is a number."
+    assert answer("What is a slot?", text).startswith("A slot is a row.")
+    assert answer("Was ist ein Slot?", "Nimm den Slot!", text).startswith("A slot is a row. [ID:1]")
+
+
+def test_headings_count_for_the_sentences_below_them() -> None:
+    below = Document("c", "Any server will do for it.", {"heading": "Guide > Connect a model"})
+    assert answer("How do I connect a model?", "Models are many and good.", below).startswith("Any server will do")
+    named = Document("c", "Any server will do for it.", {"document_name": "connecting-models.md"})
+    assert answer("How do I connect a model?", "Doors are closed.", named) == "Any server will do for it. [ID:1]"
+
+
+def test_code_is_quoted_where_steps_are_asked_for_or_nothing_else_has_the_words() -> None:
+    text = "Nobody knows which lock the door has.\n\n```\nlock the door\n```\n\n```\nunlock --gate\n```\n"
+    assert "```\nlock the door\n```" in answer("How do I lock the door?", text)
+    assert answer("Which lock has the door?", text) == "Nobody knows which lock the door has. [ID:0]"
+    assert answer("Does unlock have a gate?", text) == "```\nunlock --gate\n```\n [ID:0]"
+
+
+def test_a_number_is_preferred_where_one_is_asked_for() -> None:
+    text = "The lease ends some day. The lease is 15 seconds long."
+    assert answer("How long is the lease?", text).startswith("The lease is 15")
+
+
+@pytest.mark.parametrize("question", ["Does it crash?", "crashing", "What happens when the server crashed?"])
+def test_finds_other_forms_of_a_word(question: str) -> None:
+    assert answer(question, "All is well here. It crashes rarely, they say.") == "It crashes rarely, they say. [ID:0]"
+
+
+def test_nearly_equal_sentences_are_quoted_together_and_no_more_than_four() -> None:
+    texts = [f"The door number {n} is red." for n in range(6)]
+    assert len(quoted(answer("Which door is red?", *texts))) == MOST_QUOTES
+    assert len(quoted(answer("Which door is red, heavy and locked?", *texts))) == 1
+
+
+def test_the_better_passage_wins_between_sentences_that_are_nearly_equal() -> None:
+    answered = answer("Which door?", "Some doors are red.", "Nothing is here.", "The door is blue.")
+    assert answered.startswith("Some doors are red. [ID:0]")
+
+
+def test_a_short_sentence_wins_over_a_long_one() -> None:
+    long = f"The door is red {'and so on ' * 30}."
+    assert answer("Which door?", f"{long} The door is blue.") == "The door is blue. [ID:0]"
+
+
 def test_cuts_sentences_of_languages_without_spaces() -> None:
     text = "备份很简单。服务器运行时可以复制文件。「真的吗？」他问。"
     assert [quote.text for quote in quotes_of(text)][:2] == ["备份很简单。", "服务器运行时可以复制文件。"]
@@ -89,6 +164,7 @@ def test_says_the_same_once() -> None:
 
 def test_says_how_to_set_a_model_where_nothing_fits() -> None:
     assert answer("How deep is the ocean?", GUIDE) == answer("Why?") == NOTHING_FITS
+    assert answer("Who are you?", "You are who you are.") == NOTHING_FITS
     assert "CHATKEEP_MODEL_BASE_URL" in NOTHING_FITS and "CHATKEEP_MODEL_NAME" in NOTHING_FITS
 
 
@@ -108,7 +184,7 @@ def test_streams_word_by_word_and_counts_them() -> None:
     "hi", "Hello!", "Hey there 👋", "Good morning everyone", "thanks", "Thank you very much!", "Thanks a lot, hi again",
     "What's up?", "Hallo zusammen", "Grüß Gott", "Vielen Dank!", "Wie geht's?", "Bonjour, ça va ?", "Merci beaucoup",
     "¡Hola! ¿Qué tal?", "Buenos días", "muchas gracias", "你好！", "您好，谢谢", "早上好",
-    "こんにちは。", "ありがとうございます！",
+    "こんにちは。", "ありがとうございます！", "안녕하세요!", "안녕하세요, 반갑습니다", "감사합니다.",
 ])
 def test_knows_greetings_and_thanks(text: str) -> None:
     assert is_small_talk(text)
@@ -117,6 +193,7 @@ def test_knows_greetings_and_thanks(text: str) -> None:
 @pytest.mark.parametrize("text", [
     "", "?", "👋", "there", "today", "hi, how do I make a backup?", "thanks, and the price?", "Hilfe", "hello world",
     "How are backups made?", "你好，怎么备份", "ありがとうとは", "say hello", "hi " * 50,
+    "안녕하세요, 백업은 어떻게 하나요?",
 ])
 def test_does_not_take_a_question_for_small_talk(text: str) -> None:
     assert not is_small_talk(text)

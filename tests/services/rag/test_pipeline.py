@@ -10,11 +10,13 @@ from db.models import Dialog
 from services.errors import ModelFailure
 from services.events import Citations, End, ErrorCode, Event, FinishReason, Question, Sources, TextDelta
 from services.knowledge.datasets import DatasetService
+from services.knowledge.ingestion import add_text
 from services.principal import Principal
 from services.rag.chat_models import ExtractiveChatModel, ModelRequest
 from services.rag.pipeline import DialogAnswerer
 from services.rag.retrievers import Document, doc_aggs, wire_chunk
 from tests.factories import DialogFactory
+from tests.fakes import ScriptedModels
 
 ACME = Principal("acme")
 PASSAGES = [
@@ -65,7 +67,7 @@ def answer(
     model: Any, dialog: Dialog | None, *passages: Document, text: str = "What is cold?",
     history: list[dict[str, Any]] | None = None, **options: Any,
 ) -> list[Event]:
-    answerer = DialogAnswerer(dialog, ACME, model, Shelf(*passages))
+    answerer = DialogAnswerer(dialog, ACME, model, ScriptedModels(), Shelf(*passages))
     return list(answerer.answer(Question(text, history or [], options)))
 
 
@@ -108,7 +110,7 @@ def test_a_failing_model_gets_no_citations() -> None:
             yield TextDelta("Bl")
             raise ModelFailure(ErrorCode.MODEL_ERROR, "It broke.")
 
-    events = DialogAnswerer(chat(), ACME, Broken(), Shelf(*PASSAGES)).answer(Question("?"))
+    events = DialogAnswerer(chat(), ACME, Broken(), ScriptedModels(), Shelf(*PASSAGES)).answer(Question("?"))
     assert [next(events), next(events)] == [Sources(CHUNKS, doc_aggs(CHUNKS)), TextDelta("Bl")]
     with pytest.raises(ModelFailure):
         next(events)
@@ -119,7 +121,7 @@ def test_a_failing_model_gets_no_citations() -> None:
 
 def test_a_greeting_gets_the_prologue_where_the_model_can_only_quote() -> None:
     shelf = Shelf(*PASSAGES)
-    events = DialogAnswerer(chat(), ACME, ExtractiveChatModel(), shelf).answer(Question("Hello!"))
+    events = DialogAnswerer(chat(), ACME, ExtractiveChatModel(), ScriptedModels(), shelf).answer(Question("Hello!"))
     assert list(events) == [TextDelta("Welcome."), End()]
     assert shelf.asked == []
 
@@ -158,7 +160,7 @@ def test_a_chat_without_datasets_searches_nothing_and_has_no_sources() -> None:
 def test_retrieval_sees_the_question_alone_and_takes_the_chats_number() -> None:
     shelf = Shelf(*PASSAGES)
     history = [{"role": "user", "content": "Earlier?"}, {"role": "assistant", "content": "Yes."}]
-    list(DialogAnswerer(chat(top_n=3), ACME, Speaker(), shelf).answer(Question("Why?", history)))
+    list(DialogAnswerer(chat(top_n=3), ACME, Speaker(), ScriptedModels(), shelf).answer(Question("Why?", history)))
     assert shelf.asked == [("Why?", 3)]
 
 
@@ -166,12 +168,13 @@ def test_retrieval_sees_the_question_alone_and_takes_the_chats_number() -> None:
 def test_a_request_may_name_the_documents_to_search(store: Settings, as_text: bool) -> None:
     dataset = DatasetService.create(ACME, "docs").id
     for name in ("Ice", "Snow"):
-        DatasetService.add_text(ACME, dataset, f"{name}.md", f"{name} is cold.")
+        add_text(ACME, dataset, f"{name}.md", f"{name} is cold.")
     dialog = chat()
     dialog.kb_ids = [dataset]
 
     def sources(doc_ids: Any) -> set[str]:
-        first = next(DialogAnswerer(dialog, ACME, Speaker()).answer(Question("cold", options={"doc_ids": doc_ids})))
+        question = Question("cold", options={"doc_ids": doc_ids})
+        first = next(DialogAnswerer(dialog, ACME, Speaker(), ScriptedModels()).answer(question))
         assert isinstance(first, Sources)
         return {chunk["document_id"] for chunk in first.chunks}
 
@@ -233,7 +236,7 @@ def test_prompt_parameters_come_from_the_request() -> None:
 
 def test_leaving_the_answer_closes_the_models_stream() -> None:
     speaker = Speaker("a", "b")
-    events = DialogAnswerer(chat(), ACME, speaker, Shelf(*PASSAGES)).answer(Question("?"))
+    events = DialogAnswerer(chat(), ACME, speaker, ScriptedModels(), Shelf(*PASSAGES)).answer(Question("?"))
     next(events), next(events)
     events.close()  # type: ignore[attr-defined]
     assert speaker.closed

@@ -4,10 +4,11 @@ import pytest
 
 from conf.settings import Settings
 from db.database import database
-from db.text_index import FoundChunk, search_text
+from db.text_index import ChunkText, search_text
 from services.knowledge.datasets import DatasetService
+from services.knowledge.ingestion import add_text
 from services.principal import Principal
-from services.rag.retrievers import Document, LexicalRetriever, doc_aggs, question_words, rank, wire_chunk
+from services.rag.retrievers import Document, LexicalRetriever, doc_aggs, question_words, ranked, wire_chunk
 
 ACME, STRANGER = Principal("acme"), Principal("stranger")
 GUIDE = """# Guide
@@ -27,8 +28,8 @@ Copy the file while the server runs. A backup of PostgreSQL is a dump.
 @pytest.fixture
 def dataset(store: Settings) -> str:
     made = DatasetService.create(ACME, "docs")
-    DatasetService.add_text(ACME, made.id, "guide.md", GUIDE, "https://docs.example/guide")
-    DatasetService.add_text(ACME, made.id, "notes.txt", "The server was moved.\n\nLunch is at noon.")
+    add_text(ACME, made.id, "guide.md", GUIDE, "https://docs.example/guide")
+    add_text(ACME, made.id, "notes.txt", "The server was moved.\n\nLunch is at noon.")
     return made.id
 
 
@@ -60,7 +61,7 @@ def test_keeps_limit_threshold_and_documents(dataset: str) -> None:
 def test_finds_nothing_of_another_tenant(dataset: str) -> None:
     assert LexicalRetriever("stranger", [dataset]).retrieve("server", 5) == []
     foreign = DatasetService.create(STRANGER, "theirs")
-    DatasetService.add_text(STRANGER, foreign.id, "a.txt", "server secrets")
+    add_text(STRANGER, foreign.id, "a.txt", "server secrets")
     found = LexicalRetriever("acme", [dataset, foreign.id]).retrieve("server secrets", 9)
     assert {document.metadata["dataset_id"] for document in found} == {dataset}
 
@@ -75,22 +76,27 @@ def test_holds_no_connection_afterwards(dataset: str) -> None:
     assert database.obj.is_closed()
 
 
-def chunk(name: str, text: str, index: int = 0) -> FoundChunk:
-    return FoundChunk(f"{name}{index}", name, "kb", name, None, text, "", None, index, search_text(text))
+def chunk(name: str, text: str, index: int = 0) -> ChunkText:
+    return ChunkText(f"{name}{index}", name, index, search_text(text))
 
 
 def test_ranks_the_rarer_word_first_and_equals_by_their_place() -> None:
-    chunks = [chunk("c", "red"), chunk("b", "red", 1), chunk("b", "red"), chunk("a", "blue"), chunk("d", "grey")]
-    hits = rank(["red", "blue"], chunks, total=5)
-    assert [hit.chunk.id for hit in hits] == ["a0", "b0", "b1", "c0"]
-    assert rank(["red", "blue"], chunks[::-1], total=5) == hits
+    chunks = [chunk("c", "red"), chunk("b", "red", 1), chunk("b", "red"), chunk("a", "blue")]
+    hits = ranked({"red": 0.5, "blue": 1.0}, chunks)
+    assert [hit.id for hit in hits] == ["a0", "b0", "b1", "c0"]
+    assert ranked({"red": 0.5, "blue": 1.0}, chunks[::-1]) == hits
+
+
+def test_counts_a_word_whatever_stands_beside_it() -> None:
+    once, thrice, none = (ranked({"ab": 1.0}, [chunk("a", text), chunk("b", "x")])[0] for text in
+                          ("ab x x", "ab ab ab", "abc xab x"))
+    assert thrice.score > once.score > 0
+    assert none.score == 0
 
 
 def test_says_how_much_of_the_question_a_passage_covers() -> None:
-    whole, part = rank(["red", "blue"], [chunk("a", "red and blue"), chunk("b", "red")], total=2)
-    assert (whole.similarity, 0 < part.similarity < 0.5) == (1, True)
-    (known,) = rank(["red", "unheard"], [chunk("a", "red")], total=1)
-    assert known.similarity < 0.5
+    whole, part = ranked({"red": 1.0, "blue": 2.0}, [chunk("a", "red and blue"), chunk("b", "red")])
+    assert (whole.similarity, round(part.similarity, 3)) == (1, 0.333)
 
 
 @pytest.mark.parametrize(("question", "words"), [

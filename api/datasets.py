@@ -1,0 +1,118 @@
+"""Datasets over RAGFlow's API."""
+
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from api.app_state import chatkeep
+from api.auth import authenticate, principal
+from api.body import descending, ids_of, paging, read_object
+from api.chats import order_field
+from api.deletions import report
+from api.responses import dumps, envelope, success, times
+from db.models import Dataset
+from services.errors import InvalidArgument, InvalidData
+from services.knowledge.datasets import DatasetService
+
+blueprint = Blueprint("datasets", __name__, url_prefix="/api/v1/datasets")
+blueprint.before_request(authenticate)
+
+CHUNK_METHOD = "naive"  # the only one there is: by headings, paragraphs and pages
+
+
+@blueprint.post("")
+def create() -> Response:
+    """Create a dataset; its vectors are made by the operator's embedding model, where there is one."""
+    body = read_object()
+    if not isinstance(body.get("name"), str):
+        raise InvalidArgument("`name` is required and must be a text")
+    texts = {name: text_of(body, name) for name in ("description", "avatar")}
+    made = DatasetService.create(
+        principal(), body["name"], **texts, embedding_model=_embedding(body.get("embedding_model"))
+    )
+    return success(_shown(made) | ignored(body))
+
+
+@blueprint.get("")
+def list_datasets() -> Response:
+    """One page of the caller's datasets, with their number over all pages as `total_datasets`."""
+    page, size = paging()
+    found = DatasetService.get_list(
+        principal(), page, size, order_field(), descending(), id=request.args.get("id", ""),
+        name=request.args.get("name", ""), keywords=request.args.get("keywords", ""),
+    )
+    return envelope(0, "success", [_shown(row) for row in found.rows], total_datasets=found.total)
+
+
+@blueprint.get("/<dataset_id>")
+def get(dataset_id: str) -> Response:
+    """One dataset."""
+    return success(_shown(DatasetService.get_by_id(principal(), dataset_id)))
+
+
+@blueprint.put("/<dataset_id>")
+def update(dataset_id: str) -> Response:
+    """Change name, description or avatar; the embedding model stays, since the vectors were made with it."""
+    body = read_object()
+    dataset = DatasetService.get_by_id(principal(), dataset_id)
+    if body.get("embedding_model") and _embedding(body["embedding_model"]) != dataset.embedding_model:
+        raise InvalidData("a dataset's `embedding_model` can't be changed; make a new dataset with the other one")
+    fields: dict[str, Any] = {name: text_of(body, name) for name in ("name", "description", "avatar") if name in body}
+    if fields.get("name", "") is None:
+        raise InvalidArgument("`name` must be a text, not null")
+    return success(_shown(DatasetService.update(principal(), dataset_id, fields)) | ignored(body))
+
+
+@blueprint.delete("")
+def delete_many() -> Response:
+    """Erase datasets by id, or all of the caller's with `delete_all` true; their documents go with them."""
+    body = read_object()
+    ids = ids_of(body)
+    if ids:
+        return report(
+            ids, lambda wanted: DatasetService.delete(principal(), wanted), "dataset",
+            "You don't own the dataset {id}", done=lambda count: {"success_count": count},
+        )
+    if body.get("delete_all") is True:
+        every = [dataset.id for dataset in DatasetService.list(principal())]
+        return success({"success_count": len(DatasetService.delete(principal(), every))})
+    return success({})
+
+
+def text_of(body: dict[str, Any], name: str) -> str | None:
+    """An optional text of any length. Raises InvalidArgument."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidArgument(f"`{name}` must be a text, not {dumps(value).decode()[:80]}")
+    return value
+
+
+def ignored(body: dict[str, Any]) -> dict[str, Any]:
+    """`warnings` about what the body asks for and nobody does, or nothing."""
+    told = []
+    if body.get("chunk_method") not in (None, "", CHUNK_METHOD):
+        told.append(f"`chunk_method` {str(body['chunk_method'])[:80]} isn't known; documents are cut as {CHUNK_METHOD}")
+    if body.get("permission") not in (None, "", "me"):
+        told.append("`permission` has no effect: a dataset belongs to its tenant alone")
+    without = (name for name in ("parser_config", "auto_metadata_config", "pagerank") if body.get(name))
+    told += [f"`{name}` has no effect" for name in without]
+    return {"warnings": told} if told else {}
+
+
+def _embedding(wanted: Any) -> str:
+    """The name of the embedding model that a body asks for; RAGFlow's `name@provider` names it too."""
+    if wanted is not None and not isinstance(wanted, str):
+        raise InvalidArgument("`embedding_model` must be a text")
+    model = chatkeep().models.find_embedding((wanted or "").split("@")[0])
+    if wanted and model is None:
+        raise InvalidData(f"the embedding model {wanted[:128]!r} isn't set up here")
+    return model.name if model else ""
+
+
+def _shown(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "id": dataset.id, "tenant_id": dataset.tenant_id, "created_by": dataset.tenant_id, "name": dataset.name,
+        "description": dataset.description, "avatar": dataset.avatar, "embedding_model": dataset.embedding_model,
+        "permission": "me", "chunk_method": CHUNK_METHOD, "parser_config": {}, "pagerank": 0, "status": "1",
+        "document_count": dataset.document_count, "chunk_count": dataset.chunk_count,
+    } | times(dataset)

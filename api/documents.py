@@ -1,0 +1,147 @@
+"""Documents of a dataset over RAGFlow's API: upload, parse, follow, replace, read, delete."""
+
+from typing import Any
+from urllib.parse import quote
+
+from flask import Blueprint, Response, g, request
+
+from api.app_state import chatkeep
+from api.auth import authenticate, principal
+from api.body import descending, ids_of, paging, read_files, read_object
+from api.chats import order_field
+from api.deletions import report
+from api.responses import http_date, success, times
+from db.models import Dataset, DatasetDocument
+from services.errors import InvalidArgument, InvalidData
+from services.knowledge.datasets import DatasetService
+from services.knowledge.documents import DocumentService
+
+blueprint = Blueprint("documents", __name__, url_prefix="/api/v1/datasets/<dataset_id>")
+blueprint.before_request(authenticate)
+
+RUNS = {"0": "UNSTART", "1": "RUNNING", "2": "CANCEL", "3": "DONE", "4": "FAIL"}  # RAGFlow knows both spellings
+NOT_THERE = "The dataset doesn't own the document {id}"
+
+
+@blueprint.url_value_preprocessor
+def _take_dataset_id(endpoint: str | None, values: dict[str, Any] | None) -> None:
+    g.dataset_id = (values or {}).pop("dataset_id", "")
+
+
+@blueprint.before_request
+def _own_the_dataset() -> None:
+    g.dataset = DatasetService.check(principal(), [g.dataset_id], parsed=False)[0]
+
+
+def dataset() -> Dataset:
+    """The dataset of this request's path."""
+    found: Dataset = g.dataset
+    return found
+
+
+@blueprint.post("/documents")
+def upload() -> Response:
+    """Keep files; a file of a name that is there replaces it. They are parsed when that is asked for."""
+    kept = [
+        DocumentService.put(principal(), dataset().id, name, content, parse=False)[0] for name, content in read_files()
+    ]
+    return success([_shown(document) for document in kept])
+
+
+@blueprint.get("/documents")
+def list_documents() -> Response:
+    """One page of the dataset's documents, with their state and their number over all pages."""
+    page, size = paging()
+    runs = [RUNS.get(run, run.upper()) for run in request.args.getlist("run") if run]
+    found = DocumentService.get_list(
+        principal(), dataset().id, page, size, order_field(), descending(),
+        ids=[id for id in (*request.args.getlist("ids"), request.args.get("id", "")) if id],
+        name=request.args.get("name", ""), keywords=request.args.get("keywords", ""), runs=runs,
+        since=_moment("create_time_from"), until=_moment("create_time_to"),
+    )
+    return success({"docs": [_shown(row) for row in found.rows], "total": found.total})
+
+
+@blueprint.get("/documents/<document_id>")
+def download(document_id: str) -> Response:
+    """The file as it came. Never shown by a browser as a page of ours: it is somebody's upload."""
+    document = DocumentService.get(principal(), dataset().id, document_id)
+    content = DocumentService.content(principal(), document)
+    is_pdf = content[:5] == b"%PDF-"
+    answer = Response(content, mimetype="application/pdf" if is_pdf else "application/octet-stream")
+    answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(document.name)}"
+    return answer
+
+
+@blueprint.put("/documents/<document_id>")
+@blueprint.patch("/documents/<document_id>")
+def update(document_id: str) -> Response:
+    """Change a document's name or its `meta_fields`, which filters compare."""
+    body = read_object()
+    fields: dict[str, Any] = {name: body[name] for name in ("name", "meta_fields") if name in body}
+    if not isinstance(fields.get("name", ""), str):
+        raise InvalidArgument("`name` must be a text")
+    if not isinstance(fields.get("meta_fields", {}), dict):
+        raise InvalidArgument("`meta_fields` must be an object")
+    return success(_shown(DocumentService.update(principal(), dataset().id, document_id, fields)))
+
+
+@blueprint.delete("/documents")
+def delete_many() -> Response:
+    """Take documents out of the dataset by id, or all with `delete_all` true."""
+    body = read_object()
+    ids = ids_of(body)
+    if body.get("delete_all") is True and not ids:
+        ids = DocumentService.ids(principal(), dataset().id)
+    if not ids:
+        return success({"deleted": 0})
+    return report(
+        ids, lambda wanted: DocumentService.delete(principal(), dataset().id, wanted), "document", NOT_THERE,
+        done=lambda count: {"deleted": count},
+    )
+
+
+@blueprint.post("/chunks")
+@blueprint.post("/documents/parse")
+def parse() -> Response:
+    """Have documents parsed in the background; one that was parsed before is parsed again."""
+    return _turn(DocumentService.start)
+
+
+@blueprint.delete("/chunks")
+@blueprint.post("/documents/stop")
+def stop() -> Response:
+    """Cancel the parsing of documents; passages that they had before stay."""
+    return _turn(DocumentService.stop)
+
+
+def _turn(change: Any) -> Response:
+    ids = ids_of(read_object(), "document_ids")
+    if not ids:
+        raise InvalidData("`document_ids` is required")
+    answer = report(
+        ids, lambda wanted: change(principal(), dataset().id, wanted), "document", NOT_THERE,
+        done=lambda count: {"success_count": count},
+    )
+    chatkeep().ingestion.wake()
+    return answer
+
+
+def _moment(name: str) -> int:
+    """An epoch in milliseconds, 0 where there is none. Raises InvalidArgument."""
+    text = request.args.get(name, "") or "0"
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise InvalidArgument(f"`{name}` must be a time in epoch milliseconds, not {text[:80]!r}")
+    return int(text)
+
+
+def _shown(document: DatasetDocument) -> dict[str, Any]:
+    return {
+        "id": document.id, "dataset_id": document.dataset_id, "name": document.name, "location": document.location,
+        "size": document.size, "chunk_count": document.chunk_count, "token_count": 0, "run": document.run,
+        "progress": document.progress, "progress_msg": document.progress_msg,
+        "process_begin_at": http_date(int(document.began_at * 1000)) if document.began_at else None,
+        "process_duration": document.duration, "meta_fields": document.meta_fields, "chunk_method": "naive",
+        "parser_config": {}, "source_type": "local", "type": "doc", "status": "1", "created_by": document.tenant_id,
+        "thumbnail": None,
+    } | times(document)

@@ -1,0 +1,129 @@
+"""OpenAI's words for a turn: chunks of a stream, or one whole completion, made of a run's events.
+
+No chunk has empty `choices`: usage, and the reference where it is wanted, ride on the one that stops.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from api.openai_errors import error_event
+from services.events import End, Event, FinishReason, ReasoningDelta, Sources, TextDelta, Usage
+from services.runs.reading import Reading
+from services.thinking import ThinkingSplitter
+from services.token_count import estimate_tokens
+
+DONE = b"[DONE]"
+# An interrupted answer is cut short, as one that met the limit; the protocol has no nearer word.
+_FINISH = {
+    FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.INTERRUPTED: "length",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an answer calls itself, and what it shows. `prompt` is counted where the model tells no usage.
+
+    `repeats_role`: RAGFlow's chunks all name their role; OpenAI's own client joins what it gets of it to one word.
+    """
+
+    id: str
+    model: str
+    prompt: str
+    reference: bool = False
+    session_id: str | None = None
+    repeats_role: bool = False
+
+
+class OpenAIFrames:
+    """Translates one run's events for one reader."""
+
+    def __init__(self, reading: Reading, form: Form) -> None:
+        self.reading = reading
+        self.form = form
+        self.end: End | None = None
+        self._created = int(reading.answered_at or time.time())
+        self._split = ThinkingSplitter()
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._chunks: list[dict[str, Any]] = []
+        self._has_role = False
+
+    def __call__(self, event: Event) -> Iterator[Any]:
+        for said in self._fold(event):
+            if isinstance(said, TextDelta):
+                yield self._chunk({"content": said.text})
+            elif isinstance(said, ReasoningDelta):
+                yield self._chunk({"reasoning_content": said.text})
+            elif isinstance(said, End):
+                yield from self._ending(said)
+
+    def read(self) -> End:
+        """Read the run to its end."""
+        for event in self.reading.events():
+            self._fold(event)
+        if self.end is None:
+            raise RuntimeError(f"run {self.reading.run_id} ended without an end")
+        return self.end
+
+    def completion(self, end: End) -> dict[str, Any]:
+        """The whole answer, once it is read."""
+        message: dict[str, Any] = {
+            "role": "assistant", "content": "".join(self._text),
+            "reasoning_content": "".join(self._reasoning) or None,
+        }
+        if self.form.reference:
+            message["reference"] = self._chunks
+        choice = {
+            "index": 0, "message": message, "finish_reason": _FINISH[end.finish_reason], "logprobs": None,
+        }
+        return self._named("chat.completion") | {"choices": [choice], "usage": self._usage(end)}
+
+    def _fold(self, event: Event) -> list[Event]:
+        said = self._split(event)
+        for each in said:
+            if isinstance(each, TextDelta):
+                self._text.append(each.text)
+            elif isinstance(each, ReasoningDelta):
+                self._reasoning.append(each.text)
+            elif isinstance(each, Sources):
+                self._chunks = each.chunks
+            elif isinstance(each, End):
+                self.end = each
+        return said
+
+    def _ending(self, end: End) -> Iterator[Any]:
+        if end.finish_reason is FinishReason.ERROR:
+            yield error_event(end.error_code, end.error_message)
+            return
+        shown = {"reference": self._chunks, "final_content": "".join(self._text)} if self.form.reference else {}
+        yield self._chunk(shown, _FINISH[end.finish_reason]) | {"usage": self._usage(end)}
+        yield DONE
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+        role = {} if self._has_role and not self.form.repeats_role else {"role": "assistant"}
+        self._has_role = True
+        nothing = {"content": None, "function_call": None, "tool_calls": None, "reasoning_content": None}
+        choice = {"delta": role | nothing | delta, "finish_reason": finish, "index": 0, "logprobs": None}
+        return self._named("chat.completion.chunk") | {"choices": [choice], "usage": None}
+
+    def _named(self, kind: str) -> dict[str, Any]:
+        named = {
+            "id": self.form.id, "object": kind, "created": self._created, "model": self.form.model,
+            "system_fingerprint": "",
+        }
+        return named | ({"session_id": self.form.session_id} if self.form.session_id else {})
+
+    def _usage(self, end: End) -> dict[str, Any]:
+        told = end.usage or Usage()
+        reasoning = estimate_tokens("".join(self._reasoning))
+        prompt = told.prompt_tokens or estimate_tokens(self.form.prompt)
+        completion = told.completion_tokens or estimate_tokens("".join(self._text)) + reasoning
+        return {
+            "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
+            "completion_tokens_details": {
+                "reasoning_tokens": min(reasoning, completion), "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+            },
+        }

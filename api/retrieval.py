@@ -1,0 +1,84 @@
+"""Passages for a question, without a chat: RAGFlow's retrieval route."""
+
+from typing import Any
+
+from flask import Blueprint, Response
+
+from api.app_state import chatkeep
+from api.auth import authenticate, principal
+from api.body import flag, ids_of, read_object
+from api.datasets import text_of
+from api.responses import dumps, success
+from services.chat_advice import warnings
+from services.errors import InvalidArgument, InvalidData
+from services.knowledge.datasets import DatasetService
+from services.knowledge.metadata import read_filter
+from services.rag.highlight import highlighted
+from services.rag.retrieval import Wanted, retriever
+from services.rag.retrievers import Document, doc_aggs, wire_chunk
+
+blueprint = Blueprint("retrieval", __name__, url_prefix="/api/v1/retrieval")
+blueprint.before_request(authenticate)
+
+IGNORED = ("keyword", "cross_languages", "use_kg", "toc_enhance")
+MOST = 1_024  # passages
+
+
+@blueprint.post("")
+def retrieve() -> Response:
+    """The passages of datasets that fit a question, best first, one page of them."""
+    body = read_object()
+    dataset_ids = ids_of(body, "dataset_ids")
+    if not dataset_ids:
+        raise InvalidData("`dataset_ids` is required.")
+    if any(not isinstance(id, str) for id in [*dataset_ids, *ids_of(body, "document_ids")]):
+        raise InvalidArgument("`dataset_ids` and `document_ids` are lists of texts")
+    DatasetService.check(principal(), dataset_ids, parsed=False)
+    DatasetService.check_embeddings(principal(), dataset_ids)
+    question = text_of(body, "question") or ""
+    page, size = int(_number(body, "page", 1, 1, 10**9)), int(_number(body, "page_size", 30, 1, MOST))
+    wanted = _wanted(body, dataset_ids)
+    found = retriever(principal(), wanted, chatkeep().models).retrieve(question, wanted.top_k)
+    shown = found[(page - 1) * size : page * size]
+    marks = flag(body, "highlight", default=False)
+    return success({
+        "chunks": [_shown(each, question if marks else "") for each in shown], "total": len(found),
+        "doc_aggs": doc_aggs(wire_chunk(each) for each in found),
+    } | _warnings(body, dataset_ids))
+
+
+def _wanted(body: dict[str, Any], dataset_ids: list[str]) -> Wanted:
+    condition = body.get("metadata_condition")
+    if condition is not None and not isinstance(condition, dict):
+        raise InvalidArgument("`metadata_condition` must be an object")
+    filters = [found for found in [read_filter(condition)] if found]
+    return Wanted(
+        dataset_ids, int(_number(body, "top_k", MOST, 1, MOST)), _number(body, "similarity_threshold", 0.2, 0, 1),
+        _number(body, "vector_similarity_weight", 0.3, 0, 1), text_of(body, "rerank_id") or "",
+        ids_of(body, "document_ids") or None, filters,
+    )
+
+
+def _number(body: dict[str, Any], name: str, default: float, least: float, most: float) -> float:
+    value = default if body.get(name) is None else body[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(f"`{name}` must be a number, not {dumps(value).decode()[:80]}")
+    if not least <= value:
+        raise InvalidArgument(f"`{name}` must be at least {least}, not {value}")
+    return min(value, most)
+
+
+def _warnings(body: dict[str, Any], dataset_ids: list[str]) -> dict[str, Any]:
+    told = [f"`{name}` has no effect" for name in IGNORED if body.get(name)]
+    given = {"kb_ids": dataset_ids, "vector_similarity_weight": body.get("vector_similarity_weight")}
+    told += warnings(principal(), given, chatkeep().models)
+    return {"warnings": told} if told else {}
+
+
+def _shown(document: Document, question: str) -> dict[str, Any]:
+    chunk = wire_chunk(document)
+    marked = {"highlight": highlighted(document.text, question)} if question else {}
+    return chunk | marked | {
+        "document_keyword": chunk["document_name"], "important_keywords": [], "image_id": "",
+        "positions": chunk["positions"] or [], "available": True,
+    }

@@ -1,0 +1,183 @@
+"""Parsing in the background: a document that waits is claimed under a lease, read, embedded, stored whole.
+
+Any process may do it. One that dies loses its leases, and another begins those documents anew; one that
+three processes died of has failed. A document is stored only by the process that still holds it.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from conf.settings import IngestSettings
+from db.database import TROUBLE, change, connection, fetch, retried, transaction
+from db.jsontext import clean_text
+from db.models import DatasetDocument, touched
+from services.errors import ChatkeepError, NotFound, Unavailable
+from services.knowledge.chunks import embedded, replace_chunks
+from services.knowledge.datasets import DatasetService, lock_dataset
+from services.knowledge.documents import DocumentService
+from services.knowledge.parsing import Passage, ReaderProcesses, parse
+from services.principal import Principal, owned_by
+from services.rag.embeddings import EmbeddingModel
+from services.runs.values import this_process
+
+log = structlog.get_logger()
+
+ATTEMPTS = 3
+
+_CLAIM = """UPDATE {dataset_document} SET owner = %s, lease_until = {now} + %s, attempts = attempts + 1,
+    began_at = coalesce(began_at, {now}), progress_msg = 'being parsed' WHERE id = (
+        SELECT id FROM {dataset_document} WHERE run = 'RUNNING' AND (lease_until IS NULL OR lease_until < {now})
+        ORDER BY update_time, id LIMIT 1{skip_locked}) RETURNING id"""
+_RENEW = "UPDATE {dataset_document} SET lease_until = {now} + %s WHERE run = 'RUNNING' AND owner = %s"
+_RELEASE = "UPDATE {dataset_document} SET owner = NULL, lease_until = NULL, attempts = attempts - 1 " \
+           "WHERE run = 'RUNNING' AND owner = %s"
+_PROGRESS = "UPDATE {dataset_document} SET progress = %s WHERE id = %s AND run = 'RUNNING' AND owner = %s"
+_END = """UPDATE {dataset_document} SET run = %s, progress = %s, progress_msg = %s, owner = NULL, lease_until = NULL,
+    duration = {now} - coalesce(began_at, {now}) WHERE id = %s AND run = 'RUNNING' AND owner = %s"""
+
+
+class Lost(Exception):
+    """The document isn't this process's any more: cancelled, replaced, deleted, or taken over."""
+
+
+class Ingestion:
+    """Parses documents until it is closed: one thread that works, one that keeps its leases.
+
+    `embedding` finds the model that a dataset's vectors are made with, by its name; None where there is none.
+    """
+
+    def __init__(self, settings: IngestSettings, embedding: Callable[[str], EmbeddingModel | None]) -> None:
+        self.settings = settings
+        self.owner = f"{this_process()}:{id(self):x}"
+        self._embedding = embedding
+        self._readers = ReaderProcesses(most=1)
+        self._woken = threading.Event()
+        self._stopped = threading.Event()
+        self._worker = threading.Thread(target=self._work, name="ingestion", daemon=True)
+        self._keeper = threading.Thread(target=self._keep, name="ingestion-keeper", daemon=True)
+
+    def open(self) -> None:
+        self._worker.start()
+        self._keeper.start()
+
+    def wake(self) -> None:
+        """A document waits."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Stop, and leave to others what is under way."""
+        self._stopped.set()
+        self._woken.set()
+        for thread in (self._worker, self._keeper):
+            if thread.is_alive():
+                thread.join(5)
+        self._readers.close()
+
+    def step(self) -> str | None:
+        """Parse one document that waits, to its end; its id, or None where none waits."""
+        with connection(), transaction():
+            rows = fetch(_CLAIM, [self.owner, self.settings.lease])
+            document = DatasetDocument.get_by_id(rows[0][0]) if rows else None
+        if document is None:
+            return None
+        try:
+            self._parse(document)
+        except Lost:
+            log.info("a document was taken away while it was parsed", document_id=document.id)
+        return str(document.id)
+
+    def _parse(self, document: DatasetDocument) -> None:
+        if document.attempts > ATTEMPTS:
+            self._end(document, "FAIL", -1.0, f"parsing it ended {ATTEMPTS} processes; it isn't tried again")
+            return
+        owner = Principal(document.tenant_id)
+        try:
+            passages = self._readers.read(
+                document.name, DocumentService.content(owner, document), seconds=self.settings.parse_seconds,
+                megabytes=self.settings.parse_megabytes,
+            )
+            vectors = self._embed(document, passages)
+            retried(lambda: self._store(document, passages, vectors))
+        except Unavailable as error:
+            log.warning("documents wait: none can be read now", reason=error.message)
+            self._with_connection(_RELEASE, [self.owner])
+            self._stopped.wait(self.settings.poll)
+        except ChatkeepError as error:
+            log.info("a document could not be parsed", document_id=document.id, reason=error.message)
+            self._end(document, "FAIL", -1.0, error.message)
+
+    def _embed(self, document: DatasetDocument, passages: Sequence[Passage]) -> list[bytes] | None:
+        dataset = DatasetService.get_by_id(Principal(document.tenant_id), document.dataset_id)
+        if not dataset.embedding_model:
+            return None
+        model = self._embedding(dataset.embedding_model)
+        if model is None:
+            raise NotFound(f"the embedding model {dataset.embedding_model!r} of this dataset isn't set up")
+
+        def told(count: int) -> None:
+            with connection():
+                if not change(_PROGRESS, [count / (len(passages) + 1), document.id, self.owner]):
+                    raise Lost
+
+        return embedded(passages, model, told)
+
+    def _store(
+        self, document: DatasetDocument, passages: Sequence[Passage], vectors: Sequence[bytes] | None
+    ) -> None:
+        with connection(), transaction():
+            lock_dataset(Principal(document.tenant_id), document.dataset_id)
+            self._end(document, "DONE", 1.0, "" if passages else "no text was found in it")
+            replace_chunks(document, passages, vectors)
+
+    def _end(self, document: DatasetDocument, run: str, progress: float, message: str) -> None:
+        with connection():
+            if not change(_END, [run, progress, message, document.id, self.owner]):
+                raise Lost
+
+    def _work(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if self.step() is None:
+                    self._woken.wait(self.settings.poll)
+                    self._woken.clear()
+            except TROUBLE:
+                log.warning("the database does not answer; documents wait for it", exc_info=True)
+                self._stopped.wait(self.settings.poll)
+
+    def _keep(self) -> None:
+        """Renew the leases; a worker that died of a bug is begun anew, and its document's attempts are counted."""
+        while not self._stopped.wait(self.settings.lease / 3):
+            if not self._worker.is_alive():
+                self._worker = threading.Thread(target=self._work, name="ingestion", daemon=True)
+                self._worker.start()
+            self._with_connection(_RENEW, [self.settings.lease, self.owner])
+        self._with_connection(_RELEASE, [self.owner])
+
+    def _with_connection(self, statement: str, parameters: Sequence[Any]) -> None:
+        try:
+            with connection():
+                change(statement, parameters)
+        except TROUBLE:
+            log.warning("the database does not answer; leases of documents run out", exc_info=True)
+
+
+def add_text(
+    principal: Principal, dataset_id: str, name: str, text: str, location: str | None = None,
+    embedding: EmbeddingModel | None = None,
+) -> bool:
+    """Put a text into a dataset under its name, parsed at once; whether that changed anything. Raises NotFound."""
+    name, text = clean_text(name), clean_text(text)
+    passages = parse(name, text)
+    vectors = embedded(passages, embedding) if embedding else None
+    with connection(), transaction():
+        document, is_new = DocumentService.put(principal, dataset_id, name, text.encode(), location)
+        if not is_new:
+            return False
+        replace_chunks(document, passages, vectors)
+        DatasetDocument.update(run="DONE", progress=1.0, progress_msg="", **touched()).where(
+            owned_by(principal, DatasetDocument), DatasetDocument.id == document.id
+        ).execute()
+    return True

@@ -1,0 +1,53 @@
+"""Reasoning that a model writes into its text as `<think>…</think>`, told apart however the text is cut."""
+
+from collections.abc import Iterator
+
+from services.events import ReasoningDelta, TextDelta
+
+_OPEN, _CLOSE = "<think>", "</think>"
+
+
+class ThinkTags:
+    """Splits a text that comes in pieces. What may be the beginning of a tag is held until more comes."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._is_thinking = False
+        self._has_thought = False
+        self._has_text = False
+
+    def read(self, text: str) -> Iterator[TextDelta | ReasoningDelta]:
+        """The deltas of one more piece."""
+        self._held += text
+        while True:
+            tag = _CLOSE if self._is_thinking else _OPEN
+            before, found, after = self._held.partition(tag)
+            if not found:
+                break
+            yield from self._delta(before)
+            self._held, self._is_thinking, self._has_thought = after, not self._is_thinking, True
+        kept = _overlap(self._held, tag)
+        ready, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
+        yield from self._delta(ready)
+
+    def end(self) -> Iterator[TextDelta | ReasoningDelta]:
+        """What was held: no tag came of it."""
+        ready, self._held = self._held, ""
+        yield from self._delta(ready)
+
+    def _delta(self, text: str) -> Iterator[TextDelta | ReasoningDelta]:
+        if self._is_thinking:
+            if text:
+                yield ReasoningDelta(text)
+            return
+        if not self._has_text and self._has_thought:
+            text = text.lstrip()  # the blank lines that set an answer apart from the thoughts before it
+        self._has_text = self._has_text or bool(text)
+        if text:
+            yield TextDelta(text)
+
+
+def _overlap(text: str, tag: str) -> int:
+    """How many characters at the text's end may be the tag's beginning."""
+    longest = min(len(text), len(tag) - 1)
+    return next((size for size in range(longest, 0, -1) if tag.startswith(text[-size:])), 0)

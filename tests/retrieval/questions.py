@@ -1,0 +1,52 @@
+"""The questions that retrieval is judged by, each with the passage that answers it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.knowledge.datasets import DatasetService
+from services.knowledge.ingestion import add_text
+from services.principal import Principal
+from services.rag.embeddings import EmbeddingModel
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+HANDBOOKS = sorted(path.name for path in (HERE / "handbooks").iterdir())
+DOCS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md",
+        *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+LIBRARIES = {name: [name] for name in HANDBOOKS} | {"docs": DOCS}  # a chat's dataset each
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`paraphrase`: in words that the passage doesn't use. `language` is that of both."""
+
+    document: str
+    language: str
+    question: str
+    passage: str
+    paraphrase: bool
+
+    @property
+    def library(self) -> str:
+        return self.document if self.document in LIBRARIES else "docs"
+
+
+QUESTIONS = [
+    Asked(**item) for n in (1, 2) for item in json.loads((HERE / f"questions-{n}.json").read_text("utf-8"))
+]
+
+
+def text_of(document: str) -> str:
+    folder = HERE / "handbooks" if document in HANDBOOKS else ROOT
+    return (folder / document).read_text("utf-8")
+
+
+def fill(principal: Principal, embedding: EmbeddingModel | None = None) -> dict[str, str]:
+    """A dataset for each library; their ids by its name."""
+    name = embedding.name if embedding else ""
+    ids = {library: DatasetService.create(principal, library, embedding_model=name).id for library in LIBRARIES}
+    for library, documents in LIBRARIES.items():
+        for document in documents:
+            add_text(principal, ids[library], document, text_of(document), embedding=embedding)
+    return ids

@@ -1,0 +1,201 @@
+"""Parsing in the background: leases, failures, dead workers, and documents that change under them."""
+
+import threading
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from conf.settings import IngestSettings, Settings
+from db.database import change, connection
+from db.models import Dataset, DatasetDocument
+from services.errors import ModelFailure
+from services.events import ErrorCode
+from services.knowledge.datasets import DatasetService
+from services.knowledge.documents import DocumentService
+from services.knowledge.ingestion import ATTEMPTS, Ingestion
+from services.principal import Principal
+from services.rag.retrievers import LexicalRetriever
+
+ACME = Principal("acme")
+QUICK = IngestSettings(poll=0.05, lease=1)
+
+
+class Counting:
+    """An embedding model that does what the test says before it answers."""
+
+    name = "counting"
+
+    def __init__(self, before: Any = lambda: None) -> None:
+        self.before = before
+
+    def embed(self, texts: Sequence[str]) -> list["array[float]"]:
+        self.before()
+        return [array("f", [1.0, 2.0]) for _ in texts]
+
+
+@pytest.fixture
+def dataset(store: Settings) -> Dataset:
+    return DatasetService.create(ACME, "docs")
+
+
+@pytest.fixture
+def ingestion(store: Settings) -> Iterator[Ingestion]:
+    made = Ingestion(QUICK, lambda name: None)
+    yield made
+    made.close()
+
+
+def put(dataset: Dataset, name: str = "a.txt", content: bytes = b"A zebra.") -> DatasetDocument:
+    return DocumentService.put(ACME, dataset.id, name, content)[0]
+
+
+def now(document: DatasetDocument) -> DatasetDocument:
+    return DocumentService.get(ACME, document.dataset_id, document.id)
+
+
+def found(dataset: Dataset, word: str = "zebra") -> int:
+    return len(LexicalRetriever("acme", [dataset.id]).retrieve(word, 9))
+
+
+def test_what_waits_is_parsed_in_order_of_arrival(dataset: Dataset, ingestion: Ingestion) -> None:
+    documents = [put(dataset, f"{n}.txt") for n in range(3)]
+    assert [ingestion.step() for _ in range(4)] == [*(document.id for document in documents), None]
+    assert {(now(each).run, now(each).progress, now(each).owner) for each in documents} == {("DONE", 1.0, None)}
+    assert found(dataset) == 3
+
+
+def test_the_background_thread_wakes(dataset: Dataset, ingestion: Ingestion) -> None:
+    ingestion.open()
+    document = put(dataset)
+    ingestion.wake()
+    for _ in range(100):
+        if now(document).run == "DONE":
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError(now(document).__data__)
+
+
+def test_two_workers_never_parse_the_same_document(dataset: Dataset, ingestion: Ingestion) -> None:
+    other = Ingestion(QUICK, lambda name: None)
+    ids = {put(dataset, f"{n}.txt").id for n in range(20)}
+    done: list[str] = []
+
+    def work(worker: Ingestion) -> None:
+        while (id := worker.step()) is not None:
+            done.append(id)
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in (ingestion, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    other.close()
+    assert (len(done), set(done)) == (20, ids)
+    assert DatasetService.get_by_id(ACME, dataset.id).chunk_count == 20
+
+
+def claim(document: DatasetDocument, owner: str = "dead", seconds: float = -1, attempts: int = 1) -> None:
+    with connection():
+        change(
+            "UPDATE {dataset_document} SET owner = %s, attempts = %s, lease_until = {now} + %s WHERE id = %s",
+            [owner, attempts, seconds, document.id],
+        )
+
+
+def test_a_dead_workers_document_is_parsed_by_another_once_its_lease_is_over(
+    dataset: Dataset, ingestion: Ingestion
+) -> None:
+    document = put(dataset)
+    claim(document, seconds=60)
+    assert ingestion.step() is None
+    claim(document, seconds=-1)
+    assert ingestion.step() == document.id
+    assert (now(document).run, found(dataset)) == ("DONE", 1)
+
+
+def test_a_document_that_ends_its_workers_fails_with_a_sentence(dataset: Dataset, ingestion: Ingestion) -> None:
+    document = put(dataset)
+    claim(document, attempts=ATTEMPTS)
+    ingestion.step()
+    assert (now(document).run, now(document).progress) == ("FAIL", -1.0)
+    assert "isn't tried again" in now(document).progress_msg
+    DocumentService.start(ACME, dataset.id, [document.id])
+    ingestion.step()
+    assert now(document).run == "DONE"
+
+
+@pytest.mark.parametrize("deed", ["cancel", "replace", "delete", "dataset", "take over"])
+def test_a_document_that_changes_under_its_worker_is_not_stored(store: Settings, deed: str) -> None:
+    dataset = DatasetService.create(ACME, "vectors", embedding_model="counting")
+    deeds = {
+        "cancel": lambda: DocumentService.stop(ACME, dataset.id, [document.id]),
+        "replace": lambda: put(dataset, content=b"A lion."),
+        "delete": lambda: DocumentService.delete(ACME, dataset.id, [document.id]),
+        "dataset": lambda: DatasetService.delete(ACME, [dataset.id]),
+        "take over": lambda: claim(document, "another", 60),
+    }
+    ingestion = Ingestion(QUICK, lambda name: Counting(deeds[deed]))
+    document = put(dataset)
+    ingestion.step()
+    ingestion.close()
+    assert found(dataset) == 0
+    if deed in ("cancel", "replace", "take over"):
+        assert now(document).run == {"cancel": "CANCEL"}.get(deed, "RUNNING")
+        assert DatasetService.get_by_id(ACME, dataset.id).chunk_count == 0
+
+
+def test_a_models_failure_is_the_documents_and_the_next_one_goes_on(store: Settings) -> None:
+    dataset = DatasetService.create(ACME, "vectors", embedding_model="counting")
+
+    def fail() -> None:
+        raise ModelFailure(ErrorCode.TIMEOUT, "The model took too long.", "secret detail")
+
+    ingestion = Ingestion(QUICK, lambda name: Counting(fail))
+    document = put(dataset)
+    ingestion.step()
+    assert (now(document).run, now(document).progress_msg) == ("FAIL", "The model took too long.")
+    ingestion._embedding = lambda name: None
+    other = put(dataset, "b.txt")
+    ingestion.step()
+    assert "'counting'" in now(other).progress_msg
+    ingestion._embedding = lambda name: Counting()
+    DocumentService.start(ACME, dataset.id, [document.id, other.id])
+    assert [ingestion.step(), ingestion.step(), ingestion.step()][2] is None
+    assert found(dataset) == 2
+    ingestion.close()
+
+
+def test_a_worker_that_stops_leaves_its_documents_to_others_at_once(dataset: Dataset) -> None:
+    ingestion = Ingestion(QUICK, lambda name: None)
+    document = put(dataset)
+    claim(document, ingestion.owner, 60)
+    ingestion._stopped.set()
+    ingestion._keep()
+    assert (now(document).owner, now(document).attempts, now(document).run) == (None, 0, "RUNNING")
+
+
+def test_leases_are_renewed_while_a_document_is_parsed(dataset: Dataset, ingestion: Ingestion) -> None:
+    document = put(dataset)
+    claim(document, ingestion.owner, 0.4)
+    thread = threading.Thread(target=ingestion._keep)
+    thread.start()
+    threading.Event().wait(1.2)
+    other = Ingestion(QUICK, lambda name: None)
+    assert other.step() is None
+    ingestion._stopped.set()
+    thread.join()
+    other.close()
+
+
+def test_a_replaced_document_keeps_its_passages_until_the_new_one_is_parsed(
+    dataset: Dataset, ingestion: Ingestion
+) -> None:
+    document = put(dataset)
+    ingestion.step()
+    again, is_new = DocumentService.put(ACME, dataset.id, "a.txt", b"A lion.")
+    assert (again.id, is_new, found(dataset)) == (document.id, True, 1)
+    ingestion.step()
+    assert (found(dataset), found(dataset, "lion")) == (0, 1)
+    assert not DocumentService.put(ACME, dataset.id, "a.txt", b"A lion.")[1]

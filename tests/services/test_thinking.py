@@ -1,0 +1,49 @@
+"""Thinking told from answering, wherever a text with markers is cut."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.events import End, Event, ReasoningDelta, Sources, TextDelta
+from services.thinking import ThinkingSplitter
+
+
+def split(*events: Event) -> tuple[str, str]:
+    """What was thought and what was said."""
+    splitter = ThinkingSplitter()
+    said = [each for event in events for each in splitter(event)]
+    return tuple(  # type: ignore[return-value]
+        "".join(each.text for each in said if isinstance(each, kind)) for kind in (ReasoningDelta, TextDelta)
+    )
+
+
+@pytest.mark.parametrize(("text", "thought", "answer"), [
+    ("plain", "", "plain"),
+    ("<think>why</think>yes", "why", "yes"),
+    ("<think>a</think>b<think>c</think>d", "ac", "bd"),
+    ("<think>never closed", "never closed", ""),
+    ("1 < 2, <thin ice", "", "1 < 2, <thin ice"),
+    ("ends with <thi", "", "ends with <thi"),
+    ("<think>ends with </thi", "ends with </thi", ""),
+    ("<<think>>a</</think>b", ">a</", "<b"),
+])
+def test_a_text_is_split_alike_in_one_piece_and_letter_by_letter(text: str, thought: str, answer: str) -> None:
+    assert split(TextDelta(text), End()) == (thought, answer)
+    assert split(*map(TextDelta, text), End()) == (thought, answer)
+
+
+@given(st.lists(st.sampled_from(["<think>", "</think>", "<", "thi", "nk>", "/", "a"]), max_size=12), st.data())
+def test_where_a_text_is_cut_changes_nothing(parts: list[str], data: st.DataObject) -> None:
+    text = "".join(parts)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))) | {0, len(text)})
+    pieces = [TextDelta(text[begin:end]) for begin, end in pairwise(cuts)]
+    assert split(*pieces, End()) == split(TextDelta(text), End())
+
+
+def test_what_waits_is_said_before_the_next_event() -> None:
+    splitter = ThinkingSplitter()
+    assert splitter(TextDelta("a <")) == [TextDelta("a ")]
+    assert splitter(Sources([])) == [TextDelta("<"), Sources([])]
+    assert splitter(End()) == [End()]
