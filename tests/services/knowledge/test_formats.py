@@ -65,6 +65,12 @@ def test_keeps_columns_apart_in_words_and_places():
     assert left.positions[0][2] < right.positions[0][1]
 
 
+def test_a_paragraph_goes_on_in_the_next_column():
+    found = read("x.pdf", in_columns(SENTENCE * 9, SENTENCE * 6))
+    [passage] = [passage for passage in found if (SENTENCE * 6).strip() in passage.content]
+    assert [position[0] for position in passage.positions] == [1, 1], "an area in either column"
+
+
 def test_joins_what_was_broken_to_fit_and_nothing_else():
     [passage] = read("x.pdf", drawn([
         (72, 700, "This line ends with a hyphen-"), (72, 688, "ated word, and the well-"),
