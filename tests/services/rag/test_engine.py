@@ -89,7 +89,8 @@ def test_leaving_the_stream_closes_the_models() -> None:
 
 
 @pytest.mark.parametrize(("last_line", "texts"), [
-    ("[1]", [["first", "second"]]), ("[2][1][2][9][0]", [["alone"], ["first", "second"]]), ("So [1] it is.", []), ("", []),
+    ("[1]", [["first", "second"]]), ("[2][1][2][9][0]", [["alone"], ["first", "second"]]),
+    ("So [1] it is.", []), ("", []),
 ])
 def test_an_answer_knows_what_its_last_line_cites(last_line: str, texts: list[list[str]]) -> None:
     cited = Answer(f"So it is.\n{last_line}", SOURCES).cited()
