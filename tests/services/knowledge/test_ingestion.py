@@ -19,7 +19,7 @@ from services.principal import Principal
 from services.rag.retrievers import LexicalRetriever
 
 ACME = Principal("acme")
-QUICK = IngestSettings(poll=0.05, lease=1)
+QUICK = IngestSettings(poll=0.05, lease=30)
 
 
 class Counting:
@@ -176,17 +176,19 @@ def test_a_worker_that_stops_leaves_its_documents_to_others_at_once(dataset: Dat
     assert (now(document).owner, now(document).attempts, now(document).run) == (None, 0, "RUNNING")
 
 
-def test_leases_are_renewed_while_a_document_is_parsed(dataset: Dataset, ingestion: Ingestion) -> None:
+def test_leases_are_renewed_while_a_document_is_parsed(dataset: Dataset) -> None:
+    ingestion = Ingestion(IngestSettings(lease=1), lambda name: None)
     document = put(dataset)
-    claim(document, ingestion.owner, 0.4)
+    claim(document, ingestion.owner, 1)
     thread = threading.Thread(target=ingestion._keep)
     thread.start()
-    threading.Event().wait(1.2)
+    threading.Event().wait(1.5)
     other = Ingestion(QUICK, lambda name: None)
     assert other.step() is None
     ingestion._stopped.set()
     thread.join()
     other.close()
+    ingestion.close()
 
 
 def test_a_replaced_document_keeps_its_passages_until_the_new_one_is_parsed(
