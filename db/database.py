@@ -51,9 +51,10 @@ POSTGRES = Dialect(
 )
 
 PRAGMAS = {
-    "journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 30_000,
+    "journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 50,
     "synchronous": "full", "journal_size_limit": 64 * 1024 * 1024,
 }
+_LOCKED = 30.0  # seconds to wait for SQLite's write lock
 _TIMEOUTS = {
     "statement_timeout": "30s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s",
 }
@@ -87,6 +88,29 @@ class Waiting:
         finally:
             if was_open and self.is_closed():  # type: ignore[attr-defined]
                 self._free.release()
+
+
+class PatientCursor(sqlite3.Cursor):
+    """Waits for SQLite's write lock in short tries.
+
+    While SQLite waits by itself it holds its connection's mutex. Whoever holds the write lock may collect garbage
+    just then, a cursor of that connection among it, and closing that cursor needs the mutex: both would wait.
+    """
+
+    def execute(self, *statement: Any) -> "PatientCursor":
+        until = time.monotonic() + _LOCKED
+        while True:
+            try:
+                return super().execute(*statement)
+            except sqlite3.OperationalError as error:
+                is_waiting = "database is locked" in str(error) and not self.connection.in_transaction
+                if not is_waiting or time.monotonic() > until:
+                    raise
+
+
+class PatientConnection(sqlite3.Connection):
+    def cursor(self, factory: Any = PatientCursor) -> Any:
+        return super().cursor(factory)
 
 
 class SqlitePool(Waiting, PooledSqliteDatabase):  # type: ignore[misc]
@@ -176,7 +200,7 @@ def _open_sqlite(path: str, pool: dict[str, Any]) -> Pool:
     if path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     return SqlitePool(
-        path, pragmas=PRAGMAS, lock_type="IMMEDIATE", check_same_thread=False, **pool
+        path, pragmas=PRAGMAS, lock_type="IMMEDIATE", check_same_thread=False, factory=PatientConnection, **pool
     )
 
 
