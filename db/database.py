@@ -96,6 +96,7 @@ class SqlitePool(Waiting, PooledSqliteDatabase):  # type: ignore[misc]
     schema: str | None = None
     limits: DocumentSettings
     rendered: dict[str, str]
+    told: Callable[[str, int, int], None]  # see db/schema_change.py
 
     def _set_pragmas(self, conn: Any) -> None:
         """SQLite doesn't wait for the lock that a change to WAL needs: many first starts at once collide."""
@@ -131,6 +132,7 @@ class PostgresPool(Waiting, PooledPostgresqlDatabase):  # type: ignore[misc]
     schema: str | None = None
     limits: DocumentSettings
     rendered: dict[str, str]
+    told: Callable[[str, int, int], None]  # see db/schema_change.py
 
     def _is_closed(self, conn: Any) -> bool:
         return bool(conn.closed)
@@ -166,6 +168,7 @@ def open_database(settings: Settings, url: str = "") -> Pool:
     opened.rendered = {}
     opened._free = threading.Semaphore(settings.database.pool_size + OWN_CONNECTIONS)
     opened.limits = settings.document
+    opened.told = lambda table, done, total: None
     database.initialize(opened)
     return opened
 
