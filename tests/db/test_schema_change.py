@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg2
 import pytest
-from peewee import Database
 
 from conf.settings import Settings
 from db.database import connection, database, fetch, open_database
@@ -16,6 +15,7 @@ from db.models import Tenant
 from db.schema_change import create_index, fill
 from services.doctor import Doctor
 from tests.db.old_database import FIXTURES, contents, old_tables, restore
+from tests.statements import listening
 
 ROWS = 2_500
 
@@ -26,20 +26,6 @@ def old(fresh: Settings, engine: str) -> Settings:
     restore(fresh, engine)
     open_database(fresh)
     return fresh
-
-
-@pytest.fixture
-def statements(monkeypatch) -> list[str]:
-    """Every statement from now on."""
-    seen: list[str] = []
-    execute = Database.execute_sql
-
-    def listening(self: Database, sql: str, *more: Any) -> Any:
-        seen.append(sql)
-        return execute(self, sql, *more)
-
-    monkeypatch.setattr(Database, "execute_sql", listening)
-    return seen
 
 
 def test_what_an_old_server_writes_fits_into_the_new_tables(fresh: Settings, engine: str) -> None:
@@ -53,13 +39,14 @@ def test_what_an_old_server_writes_fits_into_the_new_tables(fresh: Settings, eng
     assert not [found for found in Doctor(30).examine() if found.check != "runs"]
 
 
-def test_no_index_of_an_old_table_keeps_its_writers_waiting(old: Settings, engine: str, statements: list[str]) -> None:
+def test_no_index_of_an_old_table_keeps_its_writers_waiting(old: Settings, engine: str) -> None:
     if engine == "sqlite":
         pytest.skip("SQLite has one writer at a time anyway")
     with connection():
         tables = set(old_tables())
-    migrate(old)
-    made = [re.search(r"INDEX (.*) ON \"chatkeep\"\.(\w+)", text) for text in statements if "CREATE" in text]
+    with listening() as heard:
+        migrate(old)
+    made = [re.search(r"INDEX (.*) ON \"chatkeep\"\.(\w+)", text) for text in heard.statements if "CREATE" in text]
     held = [match[0] for match in made if match and match[2] in tables and "CONCURRENTLY" not in match[1]]
     assert not held
     assert any(match and "CONCURRENTLY" in match[1] for match in made)
