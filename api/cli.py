@@ -9,6 +9,7 @@ import click
 from api.cli_base import Refusal, json_option, sentence_on_error, settings_of, tenant_of, tenant_option
 from api.cli_datasets import dataset
 from api.cli_models import model
+from api.cli_progress import migration_progress
 from api.demo import QUESTION, ensure_demo
 from api.server import Server
 from conf import __version__
@@ -52,8 +53,8 @@ def serve(host: str | None, port: int | None, workers: int | None) -> None:
     """
     server = {"server": {"workers": workers}} if workers else {}
     settings = settings_of(host=host, port=port, **server)
-    open_database(settings)
-    run_migrations(settings)
+    with migration_progress() as told:
+        run_migrations(settings, told)
     Server(settings).run()
 
 
@@ -63,10 +64,13 @@ def serve(host: str | None, port: int | None, workers: int | None) -> None:
 def migrate(as_json: bool) -> None:
     """Bring the database's tables up to date; safe to run at any time, from any number of places.
 
+    Servers of the release before may go on. Interrupted, it goes on where it was when it is run again.
+
     \b
     Example: chatkeep migrate
     """
-    applied = run_migrations(settings_of())
+    with migration_progress() as told:
+        applied = run_migrations(settings_of(), told)
     if as_json:
         click.echo(json.dumps({"applied": applied}))
     else:

@@ -22,6 +22,7 @@ from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase, Poo
 
 from conf.settings import DocumentSettings, Settings
 
+_FRESH = 1.0  # seconds after its last use that a connection isn't asked whether it lives
 OWN_CONNECTIONS = 3  # beside the pool: the threads that keep, recover and follow runs
 Result = TypeVar("Result")
 
@@ -120,6 +121,7 @@ class SqlitePool(Waiting, PooledSqliteDatabase):  # type: ignore[misc]
     schema: str | None = None
     limits: DocumentSettings
     rendered: dict[str, str]
+    told: Callable[[str, int, int], None]  # see db/schema_change.py
 
     def _set_pragmas(self, conn: Any) -> None:
         """SQLite doesn't wait for the lock that a change to WAL needs: many first starts at once collide."""
@@ -148,20 +150,29 @@ class LossIsOperational(psycopg2.extensions.cursor):
 class PostgresPool(Waiting, PooledPostgresqlDatabase):  # type: ignore[misc]
     """A pool that asks a connection whether it lives after checkout, outside the pool's lock.
 
-    peewee asks inside it: one stuck backend then stops every thread of the process.
+    peewee asks inside it: one stuck backend then stops every thread of the process. Whether the server closed it
+    is seen without asking, so one that was used a moment ago isn't asked.
     """
 
     dialect = POSTGRES
+    _used: dict[int, float]
     schema: str | None = None
     limits: DocumentSettings
     rendered: dict[str, str]
+    told: Callable[[str, int, int], None]  # see db/schema_change.py
 
     def _is_closed(self, conn: Any) -> bool:
-        return bool(conn.closed)
+        return bool(conn.closed) or has_input(conn)
+
+    def _close(self, conn: Any, close_conn: bool = False) -> None:
+        self._used[id(conn)] = time.monotonic()
+        super()._close(conn, close_conn)
 
     def connect(self, reuse_if_open: bool = False) -> bool:
         while True:
             opened = bool(super().connect(reuse_if_open))
+            if time.monotonic() - self._used.pop(id(self.connection()), 0) < _FRESH:
+                return opened
             try:
                 self.execute_sql("SELECT 1").fetchall()
             except (OperationalError, InterfaceError):
@@ -190,6 +201,7 @@ def open_database(settings: Settings, url: str = "") -> Pool:
     opened.rendered = {}
     opened._free = threading.Semaphore(settings.database.pool_size + OWN_CONNECTIONS)
     opened.limits = settings.document
+    opened.told = lambda table, done, total: None
     database.initialize(opened)
     return opened
 
@@ -210,6 +222,7 @@ def _open_postgres(url: str, settings: Settings, pool: dict[str, Any]) -> Pool:
     }
     opened = PostgresPool(url, cursor_factory=LossIsOperational, **_KEEPALIVE, **options, **pool)
     opened.schema = settings.database.schema_name
+    opened._used = {}
     return opened
 
 
@@ -268,12 +281,20 @@ def change(statement: str, parameters: Sequence[Any] = ()) -> int:
 def wait_for_notification(timeout: float) -> None:
     """Sleep until PostgreSQL notifies this connection, or `timeout` seconds. Raises OperationalError if it is lost."""
     raw = database.connection()
-    if select.select([raw], [], [], timeout)[0]:
+    if has_input(raw, timeout):
         try:
             raw.poll()
         except psycopg2.Error as lost:
             raise OperationalError(*lost.args) from lost
         raw.notifies.clear()
+
+
+def has_input(raw: Any, timeout: float = 0.0) -> bool:
+    """Whether the server said something unasked, or went, within `timeout` seconds. Not by `select`, which knows
+    the first 1,024 files of a process only."""
+    listening = select.poll()
+    listening.register(raw, select.POLLIN)
+    return bool(listening.poll(timeout * 1000))
 
 
 def retried(work: Callable[[], Result], timeout: float = 10.0) -> Result:
