@@ -29,7 +29,8 @@ ATTEMPTS = 3
 
 _CLAIM = """UPDATE {dataset_document} SET owner = %s, lease_until = {now} + %s, attempts = attempts + 1,
     began_at = coalesce(began_at, {now}), progress_msg = 'being parsed' WHERE id = (
-        SELECT id FROM {dataset_document} WHERE run = 'RUNNING' AND (lease_until IS NULL OR lease_until < {now})
+        SELECT id FROM {dataset_document}
+        WHERE run = 'RUNNING' AND (lease_until IS NULL OR lease_until < {now} OR owner = %s)
         ORDER BY update_time, id LIMIT 1{skip_locked}) RETURNING id"""
 _RENEW = "UPDATE {dataset_document} SET lease_until = {now} + %s WHERE run = 'RUNNING' AND owner = %s"
 _RELEASE = "UPDATE {dataset_document} SET owner = NULL, lease_until = NULL, attempts = attempts - 1 " \
@@ -79,7 +80,8 @@ class Ingestion:
     def step(self) -> str | None:
         """Parse one document that waits, to its end; its id, or None where none waits."""
         with connection(), transaction():
-            rows = fetch(_CLAIM, [self.owner, self.settings.lease])
+            # what it has already is left from a step that met trouble: its lease is kept and would never run out
+            rows = fetch(_CLAIM, [self.owner, self.settings.lease, self.owner])
             document = DatasetDocument.get_by_id(rows[0][0]) if rows else None
         if document is None:
             return None
@@ -91,7 +93,7 @@ class Ingestion:
 
     def _parse(self, document: DatasetDocument) -> None:
         if document.attempts > ATTEMPTS:
-            self._end(document, "FAIL", -1.0, f"parsing it ended {ATTEMPTS} processes; it isn't tried again")
+            self._end(document, "FAIL", -1.0, f"parsing it broke off {ATTEMPTS} times; it isn't tried again")
             return
         owner = Principal(document.tenant_id)
         try:
