@@ -23,6 +23,7 @@ from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase, Poo
 from conf.settings import DocumentSettings, Settings
 
 OWN_CONNECTIONS = 3  # beside the pool: the threads that keep, recover and follow runs
+_SQLITE = "sqlite:///"
 Result = TypeVar("Result")
 
 database = DatabaseProxy()
@@ -149,6 +150,12 @@ class PostgresPool(Waiting, PooledPostgresqlDatabase):  # type: ignore[misc]
 Pool = SqlitePool | PostgresPool
 
 
+def sqlite_path(url: str) -> Path | None:
+    """The file that a URL names; None where it is another engine's, or names memory."""
+    path = url.removeprefix(_SQLITE)
+    return Path(path) if url.startswith(_SQLITE) and path != ":memory:" else None
+
+
 def open_database(settings: Settings, url: str = "") -> Pool:
     """Fill the proxy with the pool that the settings name. Opens no connection yet."""
     url = url or settings.database.url
@@ -157,8 +164,8 @@ def open_database(settings: Settings, url: str = "") -> Pool:
         "timeout": settings.database.pool_timeout,
         "autoconnect": False,
     }
-    if url.startswith("sqlite:///"):
-        opened: Pool = _open_sqlite(url.removeprefix("sqlite:///"), pool)
+    if url.startswith(_SQLITE):
+        opened: Pool = _open_sqlite(url.removeprefix(_SQLITE), pool)
     elif url.startswith(("postgresql://", "postgres://")):
         opened = _open_postgres(url.replace("postgres://", "postgresql://", 1), settings, pool)
     else:

@@ -23,7 +23,7 @@ class SchemaTaken(Exception):
 def migrate(settings: Settings) -> list[str]:
     """Apply what is pending and return its names. Raises SchemaTaken."""
     opened = open_database(settings, settings.migrate_url)
-    with connection(), _exclusive(), as_file(files("db") / "migrations") as directory:
+    with connection(), exclusive(), as_file(files("db") / "migrations") as directory:
         runner = Runner(opened, str(directory), schema=opened.schema)
         _refuse_strangers(runner, opened.schema)
         applied: list[str] = runner.up()
@@ -40,8 +40,16 @@ def pending(settings: Settings) -> list[str]:
         return [step.name for step in runner.status() if step.applied is None]
 
 
+def known() -> list[str]:
+    """Names of this release's migrations, in order."""
+    return sorted(
+        path.name.removesuffix(".py") for path in (files("db") / "migrations").iterdir() if path.name[0].isdigit()
+    )
+
+
 @contextmanager
-def _exclusive() -> Iterator[None]:
+def exclusive() -> Iterator[None]:
+    """Nobody else migrates meanwhile. On PostgreSQL the schema is made; on SQLite this is a transaction."""
     if dialect() is SQLITE:
         with database.atomic("IMMEDIATE"):
             yield
