@@ -106,7 +106,8 @@ def sentence_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_the_operators(error: DatabaseError) -> bool:
     """A missing right, or a file that is no database; everything else is a bug of ours."""
-    denied = isinstance(error, ProgrammingError) and getattr(error.args[0], "pgcode", None) == "42501"
+    cause = getattr(error, "orig", None)
+    denied = isinstance(error, ProgrammingError) and getattr(cause, "pgcode", None) == "42501"
     return denied or type(error) is DatabaseError
 
 

@@ -26,7 +26,7 @@ def doctor(fix: bool, as_json: bool) -> None:
     """
     settings = existing_database()
     with progress("examining") as told:
-        examiner = Doctor(settings.document.retention_days, lambda examined: told(examined, None))
+        examiner = Doctor(settings.document.retention_days, told)
         left = list(examiner.examine())
         mended, left = examiner.mend(left) if fix else ([], left)
     due = examiner.due()

@@ -1,4 +1,4 @@
-"""Databases that tests make beside the prepared one, and PostgreSQL's programs, which come with the server under test."""
+"""Databases that tests make beside the prepared one, and PostgreSQL's programs, which come with its server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -65,7 +65,7 @@ class DocumentMender(DocumentWriter):
         with transaction():
             self.lock(tenant_id, id)
             entries = self.load(tenant_id, id).entries
-            seqs, uids = ({entry.get(key) for entry in entries} - {None} for key in ("seq", "uid"))
+            seqs, uids = ({entry.get(key) for entry in entries} - {None, ""} for key in ("seq", "uid"))
             indexed = {seq for (seq,) in fetch("SELECT seq FROM {message_index} WHERE conversation_id = %s", [id])}
             if not indexed <= seqs or not len(seqs) == len(uids) == len(entries):
                 return

@@ -6,25 +6,25 @@ from services.doctor.datasets import examine_datasets
 from services.doctor.finding import Finding
 from services.doctor.leftovers import lost_runs, orphans
 from services.doctor.mending import mend
-from services.doctor.sessions import examine_sessions
+from services.doctor.sessions import count_sessions, examine_sessions
 from services.pruning import Pruning
 
 
 class Doctor:
     """Examines every tenant's rows. `retention_days` says when a deleted chat's sessions are due; `told` hears
-    after each session how many were examined."""
+    after each session how many were examined, and how many there are."""
 
-    def __init__(self, retention_days: int, told: Callable[[int], None] = lambda examined: None) -> None:
+    def __init__(self, retention_days: int, told: Callable[[int, int], None] = lambda examined, total: None) -> None:
         self.retention_days = retention_days
         self.examined = 0
         self._told = told
 
     def examine(self) -> Iterator[Finding]:
         """Everything that is wrong, session by session, then what belongs to no session."""
-        self.examined = 0
+        self.examined, total = 0, count_sessions()
         for findings in examine_sessions():
             self.examined += 1
-            self._told(self.examined)
+            self._told(self.examined, total)
             yield from findings
         yield from orphans()
         yield from lost_runs()

@@ -96,7 +96,7 @@ def _order(loaded: Loaded) -> Iterator[tuple[str, str]]:
     elif any(later <= earlier for earlier, later in pairwise(seqs)):  # type: ignore[operator]
         yield "seq", "seq does not rise from entry to entry"
     uids = [entry.get("uid") for entry in loaded.entries]
-    if len(set(uids)) != len(uids) or None in uids:
+    if len(set(uids)) != len(uids) or not all(uids):
         yield "uid", "an entry has no uid, or one that stands twice"
 
 

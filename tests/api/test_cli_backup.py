@@ -1,8 +1,7 @@
-"""`chatkeep backup` and `restore`: what comes back is what was there, and nothing that is there is ever lost to them."""
+"""`chatkeep backup` and `restore`: what comes back is what was there, and nothing that is there is lost to them."""
 
 import json
 import os
-import shutil
 import sqlite3
 from array import array
 from collections.abc import Iterator

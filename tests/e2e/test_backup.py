@@ -2,7 +2,6 @@
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,35 +9,10 @@ import pytest
 import requests
 
 from tests.databases import PROGRAMS, another_database
+from tests.e2e.asking import asking
 from tests.processes import ServerProcess, wait_until
 
 ASKERS = 4
-
-
-class Asker(threading.Thread):
-    """Asks one question after the other in a session of its own; `acknowledged` are the turns whose end it saw."""
-
-    def __init__(self, api: str, headers: dict[str, str], chat_id: str) -> None:
-        super().__init__(daemon=True)
-        self.url = f"{api}/chats/{chat_id}/completions"
-        made = requests.post(f"{api}/chats/{chat_id}/sessions", json={"name": "s"}, headers=headers, timeout=10).json()
-        self.session_id = made["data"]["id"]
-        self.headers = headers
-        self.acknowledged: list[str] = []
-        self.failed: list[str] = []
-        self.stopped = threading.Event()
-
-    def run(self) -> None:
-        number = 0
-        with requests.Session() as session:
-            while not self.stopped.is_set():
-                number += 1
-                body = {"question": f"What is {number}? " * 20, "session_id": self.session_id, "stream": False}
-                answer = session.post(self.url, json=body, headers=self.headers, timeout=30).json()
-                if answer["code"] == 0:
-                    self.acknowledged.append(answer["data"]["id"])
-                else:
-                    self.failed.append(answer["message"])
 
 
 @pytest.fixture
@@ -60,19 +34,12 @@ def test_a_copy_made_under_load_holds_every_turn_acknowledged_before_it(
     server.start()
     api = f"{server.base}/api/v1"
     chat = requests.post(f"{api}/chats", json={"name": "c"}, headers=headers, timeout=10).json()["data"]
-    askers = [Asker(api, headers, chat["id"]) for _ in range(ASKERS)]
-    for asker in askers:
-        asker.start()
-    wait_until(lambda: all(len(asker.acknowledged) >= 3 for asker in askers), 60)
-    before = {asker.session_id: list(asker.acknowledged) for asker in askers}
-    server.run("backup", str(tmp_path / "b.backup"))
-    after = sum(len(asker.acknowledged) for asker in askers)
-    for asker in askers:
-        asker.stopped.set()
-    for asker in askers:
-        asker.join(30)
+    with asking(api, headers, chat["id"], ASKERS) as askers:
+        wait_until(lambda: all(len(asker.acknowledged) >= 3 for asker in askers), 60)
+        before = {asker.session_id: list(asker.acknowledged) for asker in askers}
+        server.run("backup", str(tmp_path / "b.backup"))
+        after = sum(len(asker.acknowledged) for asker in askers)
     assert after > sum(map(len, before.values())), "nobody was answered while the backup was made"
-    assert [asker.failed for asker in askers] == [[]] * ASKERS
 
     restored = json.loads(copy.run("restore", str(tmp_path / "b.backup"), "--json"))
     assert restored["sessions"] == ASKERS
