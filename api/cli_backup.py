@@ -1,7 +1,11 @@
 """`chatkeep backup` and `chatkeep restore`: one file that holds everything, while the server goes on."""
 
 import json
+import signal
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,13 +34,23 @@ def backup(file: Path, force: bool, pg_dump: str, as_json: bool) -> None:
               chatkeep backup --pg-dump /usr/lib/postgresql/18/bin/pg_dump chatkeep.backup
     """
     began = time.monotonic()
-    with progress("backing up") as told:
+    with _clean_when_told_to_stop(), progress("backing up") as told:
         size = back_up(settings_of(), file, told, force=force, pg_dump=pg_dump)
     seconds = round(time.monotonic() - began, 3)
     if as_json:
         click.echo(json.dumps({"file": str(file), "bytes": size, "seconds": seconds}))
     else:
         click.echo(f"{file}: {size / 1e6:.1f} MB in {seconds:.1f} s")
+
+
+@contextmanager
+def _clean_when_told_to_stop() -> Iterator[None]:
+    """SIGTERM ends the program in order, so that no half of a backup stays behind."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @click.command()
@@ -53,7 +67,7 @@ def restore(file: Path, pg_restore: str, as_json: bool) -> None:
     Examples: chatkeep restore chatkeep.backup
               CHATKEEP_DATABASE_URL=sqlite:///copy.db chatkeep restore --json chatkeep.backup
     """
-    with progress("restoring") as told:
+    with _clean_when_told_to_stop(), progress("restoring") as told:
         restored = put_back(settings_of(), file, told, pg_restore=pg_restore)
     if as_json:
         click.echo(json.dumps(asdict(restored)))

@@ -36,18 +36,18 @@ def copy_in(file: Path, database: Path, told: Told, *, pages: int = PAGES) -> No
 
 
 def check_empty(database: Path) -> None:
-    """Raises BackupError where the file holds anything, or where another database's log stands beside it."""
-    if database.exists() and database.stat().st_size:
-        with _opened(database, "ro") as opened:
-            if opened.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise BackupError(
-                    f"{database} holds tables already; move it away, or name another file by CHATKEEP_DATABASE_URL"
-                )
+    """Raises BackupError where the file holds anything, or where a log stands beside it that isn't its own."""
+    if not database.exists() or not database.stat().st_size:
+        for ending in ("-wal", "-journal"):  # SQLite would play it into the restored database
+            left = database.with_name(database.name + ending)
+            if left.exists() and left.stat().st_size:
+                raise BackupError(f"{left} is left of another database or of a killed restore; remove it first")
         return
-    for ending in ("-wal", "-journal"):  # SQLite would play it into the restored database
-        left = database.with_name(database.name + ending)
-        if left.exists() and left.stat().st_size:
-            raise BackupError(f"{left} is left of another database; move it away first")
+    with _opened(database, "rw") as opened:  # what a killed restore wrote is rolled back by this
+        if opened.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise BackupError(
+                f"{database} holds tables already; move it away, or name another file by CHATKEEP_DATABASE_URL"
+            )
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 import json
 import os
 import sqlite3
+import subprocess
+import sys
+import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +33,7 @@ from services.runs.rows import RunService
 from services.runs.values import Start, this_process
 from tests.databases import OLDER_PROGRAMS, PROGRAMS, another_database, execute
 from tests.factories import DialogFactory
-from tests.processes import ROOT
+from tests.processes import ROOT, wait_until
 
 ALICE = Principal("acme")
 SECRET = "hunter2-very-secret"
@@ -206,6 +209,12 @@ def test_a_database_that_is_not_there_or_not_ours_has_no_backup(other: str, engi
     assert os.listdir(folder) == []
 
 
+@pytest.fixture
+def on_postgres(engine: str) -> None:
+    if engine != "postgres":
+        pytest.skip("SQLite needs no other program")
+
+
 class Stopped(BaseException):
     """As Ctrl-C would be."""
 
@@ -214,13 +223,37 @@ def stop(done: int, total: int | None) -> None:
     raise Stopped
 
 
-def test_a_backup_that_is_stopped_leaves_no_file(filled: Settings, folder: Path, engine: str) -> None:
-    slow = folder / "slow"
-    slow.write_text(f'#!/bin/sh\n[ "$1" = --version ] || sleep 30\nexec {PROGRAMS / "pg_dump"} "$@"\n')
-    slow.chmod(0o755)
+@pytest.fixture
+def slow(folder: Path) -> Path:
+    """A pg_dump that takes a minute."""
+    program = folder / "slow"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] || exec sleep 60\nexec {PROGRAMS / "pg_dump"} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_a_backup_that_is_stopped_leaves_no_file(filled: Settings, folder: Path, slow: Path) -> None:
+    began = time.monotonic()
     with pytest.raises(Stopped):
         back_up(filled, folder / "b.backup", stop, pg_dump=str(slow))
     assert os.listdir(folder) == ["slow"]
+    assert time.monotonic() - began < 30, "pg_dump goes on"
+
+
+@pytest.mark.usefixtures("on_postgres")
+def test_a_backup_that_is_told_to_stop_leaves_no_file(filled: Settings, folder: Path, slow: Path) -> None:
+    words = [sys.executable, "-m", "api.cli", "backup", "b.backup", "--pg-dump", str(slow)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CHATKEEP_DATABASE_URL": filled.database.url}
+    with subprocess.Popen(words, env=environment) as process:
+        wait_until(lambda: any(name.endswith(".part") for name in os.listdir(folder)))
+        process.terminate()
+        assert process.wait(20) == 143
+    assert os.listdir(folder) == ["slow"]
+
+
+NO_VIEWS = """CREATE FUNCTION public.refuse() RETURNS event_trigger LANGUAGE plpgsql
+    AS $$ BEGIN RAISE EXCEPTION 'no views today'; END $$;
+    CREATE EVENT TRIGGER no_views ON ddl_command_start WHEN TAG IN ('CREATE VIEW') EXECUTE FUNCTION public.refuse()"""
 
 
 def test_a_restore_that_is_stopped_leaves_the_database_empty(
@@ -231,9 +264,11 @@ def test_a_restore_that_is_stopped_leaves_the_database_empty(
         with pytest.raises(Stopped):
             restore(load_settings(database={"url": other}), folder / "b.backup", stop)
     else:
-        whole = (folder / "b.backup").read_bytes()
-        (folder / "half.backup").write_bytes(whole[: len(whole) // 2])
-        assert "pg_restore refused: " in refused("restore", "half.backup", url=other)
+        execute(other, NO_VIEWS)
+        assert "pg_restore refused: could not execute query: ERROR:  no views today" in refused(
+            "restore", "b.backup", url=other)
+        execute(other, "DROP EVENT TRIGGER no_views")
+        assert execute(other, "SELECT count(*) FROM pg_class WHERE relname IN ('dialog', 'conversation')") == [(0,)]
     assert json.loads(run("restore", "b.backup", "--json", url=other).stdout)["sessions"] == 2
 
 
@@ -291,7 +326,7 @@ def test_a_log_that_another_database_left_is_never_played_into_this_one(
     path = Path(other.removeprefix("sqlite:///"))
     left = path.with_name(path.name + "-wal")
     left.write_bytes(b"x" * 100)
-    assert "is left of another database; move it away first" in refused("restore", "b.backup", url=other)
+    assert "is left of another database or of a killed restore" in refused("restore", "b.backup", url=other)
     left.unlink()
     path.touch(0o640)
     assert run("restore", "b.backup", url=other).output == "2 sessions are there\n"
@@ -302,19 +337,13 @@ def test_a_damaged_page_is_found_before_anything_is_restored(
     filled: Settings, other: str, engine: str, folder: Path
 ) -> None:
     if engine != "sqlite":
-        pytest.skip("the other half is in the test of half an archive")
+        pytest.skip("PostgreSQL's archives say so themselves")
     run("backup", "b.backup", url=filled.database.url)
     whole = bytearray((folder / "b.backup").read_bytes())
     whole[20_000:24_000] = os.urandom(4_000)
     (folder / "b.backup").write_bytes(whole)
     assert "b.backup" in refused("restore", "b.backup", url=other)
     assert not Path(other.removeprefix("sqlite:///")).exists()
-
-
-@pytest.fixture
-def on_postgres(engine: str) -> None:
-    if engine != "postgres":
-        pytest.skip("SQLite needs no other program")
 
 
 @pytest.mark.usefixtures("on_postgres")

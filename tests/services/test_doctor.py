@@ -250,11 +250,22 @@ def test_documents_may_wait_for_long_while_somebody_parses_others(ids: dict[str,
     assert found() == []
 
 
-def test_mending_under_load_loses_nothing(ids: dict[str, str]) -> None:
+def test_a_seq_that_was_used_is_not_given_again(ids: dict[str, str]) -> None:
     id = ids["conversation"]
+    with connection():
+        [(next_seq,)] = fetch("SELECT next_seq FROM {conversation}")
+    ConversationService.delete_turn(ALICE, id, f"t{TURNS - 1}")
+    run("UPDATE {conversation} SET message_count = 0")
+    assert mended() == (["message_count"], [])
+    with connection():
+        assert fetch("SELECT next_seq FROM {conversation}") == [(next_seq,)]
+
+
+def test_mending_under_load_loses_nothing(ids: dict[str, str]) -> None:
+    id, turns = ids["conversation"], 40
 
     def work(number: int) -> None:
-        for turn in range(15):
+        for turn in range(turns):
             append(CONVERSATIONS, id, f"{number}-{turn}")
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
@@ -266,7 +277,7 @@ def test_mending_under_load_loses_nothing(ids: dict[str, str]) -> None:
             CONVERSATIONS.reindex(ALICE.tenant_id, id)
     with connection():
         assert_sound(id)
-        assert len(CONVERSATIONS.load(ALICE.tenant_id, id).entries) == 1 + 2 * (TURNS + 3 * 15)
+        assert len(CONVERSATIONS.load(ALICE.tenant_id, id).entries) == 1 + 2 * (TURNS + 3 * turns)
 
 
 @pytest.mark.parametrize(("statements", "arguments", "exit_code", "counts"), [
