@@ -4,7 +4,9 @@ SIGTERM drains: readiness turns 503, running answers get their time, the rest is
 and only then do the threads end.
 """
 
+import errno
 import signal
+import socket
 import threading
 from typing import Any
 
@@ -28,6 +30,22 @@ class Server(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Any:
         return create_app(self.settings)
+
+
+def check_port(settings: Settings) -> None:
+    """Raises ValueError, in words for an operator, where nobody can listen on the settings' address."""
+    host = settings.host.strip("[]")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gunicorn: a former life's port is free
+        try:
+            listener.bind((host, settings.port))
+        except socket.gaierror as error:
+            raise ValueError(f"{settings.host!r} is no address; name another by --host or CHATKEEP_HOST") from error
+        except OSError as error:
+            why = "is taken" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
+            raise ValueError(
+                f"port {settings.port} of {settings.host} {why}; choose another by --port or CHATKEEP_PORT"
+            ) from error
 
 
 def drain_before_exit(worker: Any) -> None:

@@ -24,6 +24,7 @@ from conf.settings import DocumentSettings, Settings
 
 _FRESH = 1.0  # seconds after its last use that a connection isn't asked whether it lives
 OWN_CONNECTIONS = 3  # beside the pool: the threads that keep, recover and follow runs
+_SQLITE = "sqlite:///"
 Result = TypeVar("Result")
 
 database = DatabaseProxy()
@@ -184,6 +185,12 @@ class PostgresPool(Waiting, PooledPostgresqlDatabase):  # type: ignore[misc]
 Pool = SqlitePool | PostgresPool
 
 
+def sqlite_path(url: str) -> Path | None:
+    """The file that a URL names; None where it is another engine's, or names memory."""
+    path = url.removeprefix(_SQLITE)
+    return Path(path) if url.startswith(_SQLITE) and path != ":memory:" else None
+
+
 def open_database(settings: Settings, url: str = "") -> Pool:
     """Fill the proxy with the pool that the settings name. Opens no connection yet."""
     url = url or settings.database.url
@@ -192,8 +199,8 @@ def open_database(settings: Settings, url: str = "") -> Pool:
         "timeout": settings.database.pool_timeout,
         "autoconnect": False,
     }
-    if url.startswith("sqlite:///"):
-        opened: Pool = _open_sqlite(url.removeprefix("sqlite:///"), pool)
+    if url.startswith(_SQLITE):
+        opened: Pool = _open_sqlite(url.removeprefix(_SQLITE), pool)
     elif url.startswith(("postgresql://", "postgres://")):
         opened = _open_postgres(url.replace("postgres://", "postgresql://", 1), settings, pool)
     else:

@@ -31,7 +31,7 @@ def migrate(settings: Settings, told: Told | None = None) -> list[str]:
     """Apply what is pending and return its names; `told` hears of long ones. Raises SchemaTaken, TimeoutError."""
     opened = open_database(settings, settings.migrate_url)
     opened.told = told or opened.told
-    with connection(), _exclusive(), as_file(files("db") / "migrations") as directory:
+    with connection(), exclusive(), as_file(files("db") / "migrations") as directory:
         runner = Runner(opened, str(directory), schema=opened.schema)
         _refuse_strangers(runner, opened.schema)
         applied = _apply(runner)
@@ -48,8 +48,16 @@ def pending(settings: Settings) -> list[str]:
         return [step.name for step in runner.status() if step.applied is None]
 
 
+def known() -> list[str]:
+    """Names of this release's migrations, in order."""
+    return sorted(
+        path.name.removesuffix(".py") for path in (files("db") / "migrations").iterdir() if path.name[0].isdigit()
+    )
+
+
 @contextmanager
-def _exclusive() -> Iterator[None]:
+def exclusive() -> Iterator[None]:
+    """Nobody else migrates meanwhile. On PostgreSQL the schema is made; on SQLite this is a transaction."""
     if dialect() is SQLITE:
         with database.atomic("IMMEDIATE"):
             yield
