@@ -12,7 +12,7 @@ from api.cli_models import model
 from api.demo import QUESTION, ensure_demo
 from api.server import Server
 from conf import __version__
-from conf.logs import set_up_logs
+from conf.logs import log_lost_threads, set_up_logs
 from db.database import open_database
 from db.migrate import migrate as run_migrations
 from db.migrate import pending
@@ -52,6 +52,8 @@ def serve(host: str | None, port: int | None, workers: int | None) -> None:
     """
     server = {"server": {"workers": workers}} if workers else {}
     settings = settings_of(host=host, port=port, **server)
+    set_up_logs(settings.log_level, settings.secrets)
+    log_lost_threads()
     open_database(settings)
     run_migrations(settings)
     Server(settings).run()
