@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from flask import current_app, request
 
+from api.metrics import Metrics
+from api.siblings import Siblings
 from conf.settings import Settings
 from services.completions import Completions
 from services.knowledge.ingestion import Ingestion
@@ -18,6 +20,8 @@ class Chatkeep:
     workers: Workers
     completions: Completions
     ingestion: Ingestion
+    metrics: Metrics
+    siblings: Siblings | None  # of several worker processes
 
 
 def chatkeep() -> Chatkeep:

@@ -15,7 +15,7 @@ from api.cli_upkeep import doctor, prune
 from api.demo import QUESTION, ensure_demo
 from api.server import Server, check_port
 from conf import __version__
-from conf.logs import set_up_logs
+from conf.logs import log_lost_threads, set_up_logs
 from db.migrate import migrate as run_migrations
 
 DEMO_TEXT = """
@@ -58,6 +58,8 @@ def serve(host: str | None, port: int | None, workers: int | None) -> None:
     """
     server = {} if workers is None else {"server": {"workers": workers}}
     settings = settings_of(host=host, port=port, **server)
+    set_up_logs(settings.log_level, settings.secrets)
+    log_lost_threads()
     check_port(settings)
     with migration_progress() as told:
         run_migrations(settings, told)

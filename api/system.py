@@ -2,7 +2,8 @@
 
 from importlib.resources import files
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, abort
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from api.app_state import chatkeep
 from api.responses import envelope, success
@@ -40,3 +41,13 @@ def readyz() -> Response:
     with connection():
         fetch("SELECT 1")
     return success({"database": "ok"})
+
+
+@blueprint.get("/metrics")
+def metrics() -> Response:
+    """The numbers of this server for Prometheus, without a token; 404 where the settings switch them off."""
+    parts = chatkeep()
+    if not parts.settings.server.metrics:
+        abort(404)
+    told = parts.siblings.exposition() if parts.siblings else parts.metrics.exposition()
+    return Response(told, content_type=CONTENT_TYPE_PLAIN_0_0_4)

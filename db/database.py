@@ -5,6 +5,7 @@
 fetched to its end, since an open RETURNING keeps SQLite's write lock.
 """
 
+import logging
 import select
 import sqlite3
 import threading
@@ -17,7 +18,8 @@ from typing import Any, TypeVar
 import psycopg2
 import psycopg2.extensions
 import stamina
-from peewee import DatabaseProxy, InterfaceError, InternalError, OperationalError
+import structlog
+from peewee import DatabaseProxy, InterfaceError, InternalError, OperationalError, QueryEvent
 from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase, PooledSqliteDatabase
 
 from conf.settings import DocumentSettings, Settings
@@ -27,6 +29,7 @@ OWN_CONNECTIONS = 3  # beside the pool: the threads that keep, recover and follo
 _SQLITE = "sqlite:///"
 Result = TypeVar("Result")
 
+log = structlog.get_logger()
 database = DatabaseProxy()
 
 # What passes: a lost connection, a restart, a lock held too long, a full pool, a standby not promoted yet.
@@ -68,20 +71,42 @@ _KEEPALIVE = {
 
 class Waiting:
     """Who waits for a connection of a full pool is woken as soon as one is free. peewee's pool by itself may
-    miss that moment and look again a second later; under hundreds of streams that was a 503."""
+    miss that moment and look again a second later; under hundreds of streams that was a 503.
+
+    Each of `wait_hooks` is told the seconds of a wait, as each of peewee's `query_hooks` is of a statement.
+    """
 
     _free: threading.Semaphore
+    wait_hooks: list[Callable[[float], None]]
 
     def connect(self, reuse_if_open: bool = False) -> bool:
         if reuse_if_open and not self.is_closed():  # type: ignore[attr-defined]
             return False
-        if not self._free.acquire(timeout=self._wait_timeout):  # type: ignore[attr-defined]
-            raise MaxConnectionsExceeded("every connection of the pool is in use")
+        if not self._free.acquire(blocking=False):
+            self._wait()
         try:
             return bool(super().connect(reuse_if_open))  # type: ignore[misc]
         except BaseException:
             self._free.release()
             raise
+
+    def _wait(self) -> None:
+        began = time.monotonic()
+        found = self._free.acquire(timeout=self._wait_timeout)  # type: ignore[attr-defined]
+        for hook in self.wait_hooks:
+            hook(time.monotonic() - began)
+        if not found:
+            raise MaxConnectionsExceeded("every connection of the pool is in use")
+
+    @property
+    def in_use(self) -> int:
+        """Connections that somebody holds."""
+        return len(self._in_use)  # type: ignore[attr-defined]
+
+    @property
+    def size(self) -> int:
+        """Connections that there may be."""
+        return int(self._max_connections)  # type: ignore[attr-defined]
 
     def close(self) -> bool:
         was_open = not self.is_closed()  # type: ignore[attr-defined]
@@ -205,7 +230,9 @@ def open_database(settings: Settings, url: str = "") -> Pool:
         opened = _open_postgres(url.replace("postgres://", "postgresql://", 1), settings, pool)
     else:
         raise ValueError(f"database.url must begin with sqlite:/// or postgresql://, not {url.split(':')[0]!r}")
-    opened.rendered = {}
+    opened.rendered, opened.wait_hooks = {}, []
+    if logging.getLogger(__name__).isEnabledFor(logging.DEBUG):
+        opened.query_hooks.append(_log_statement)
     opened._free = threading.Semaphore(settings.database.pool_size + OWN_CONNECTIONS)
     opened.limits = settings.document
     opened.told = lambda table, done, total: None
@@ -231,6 +258,11 @@ def _open_postgres(url: str, settings: Settings, pool: dict[str, Any]) -> Pool:
     opened.schema = settings.database.schema_name
     opened._used = {}
     return opened
+
+
+def _log_statement(event: QueryEvent) -> None:
+    """peewee's own log has the parameters too, which are credentials and what people say."""
+    log.debug("sql", statement=event.sql, milliseconds=round(event.duration * 1000, 2))
 
 
 def dialect() -> Dialect:

@@ -11,6 +11,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
+import structlog
+
 from conf.settings import Settings
 from db.database import connection, retried
 from db.document import CONVERSATIONS, PagedDocument
@@ -74,6 +76,7 @@ class Completions:
         Raises Busy (409) after the queue's timeout or by policy, InvalidData where the message id is
         stored with other content, DocumentMissing, Unavailable.
         """
+        structlog.contextvars.bind_contextvars(session_id=ask.session_id)
         self.workers.refuse_new()
         start = self._start(principal, ask)
         if ask.session_id is not None:
