@@ -18,7 +18,8 @@ class BuildWithDocuments(build_py):
         target.mkdir(parents=True, exist_ok=True)
         for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
             shutil.copy(ROOT / name, target / name)
-        shutil.copytree(ROOT / "docs", target / "docs", dirs_exist_ok=True)
+        ignored = shutil.ignore_patterns("*.png", "*.svg", "*.py")
+        shutil.copytree(ROOT / "docs", target / "docs", dirs_exist_ok=True, ignore=ignored)
 
 
 setup(cmdclass={"build_py": BuildWithDocuments})
