@@ -29,6 +29,12 @@ def test_every_text_is_within_the_frame(drawn: str) -> None:
         assert float(box.get("x", 0)) + float(box.attrib["width"]) <= float(root.attrib["width"])
 
 
+def test_the_readmes_picture_is_1200_pixels_wide_and_small() -> None:
+    picture = (DOCS / "page.png").read_bytes()
+    assert (picture[1:4], int.from_bytes(picture[16:20])) == (b"PNG", 1200)
+    assert len(picture) < 200_000 and "](docs/page.png)" in (DOCS.parent / "README.md").read_text("utf-8")
+
+
 def test_both_schemes_give_the_same_names_a_colour() -> None:
     light, dark = ([pair.split(":")[0].strip() for pair in scheme.split(";")] for scheme in (LIGHT, DARK))
     assert light == dark and len(light) == 9
