@@ -1,6 +1,7 @@
 """The one place where things are put together: settings in, a WSGI application out."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import structlog
@@ -27,6 +28,8 @@ from api import (
 )
 from api.app_state import Chatkeep
 from api.body import CleanRequest, without_nul
+from api.openapi import document
+from api.responses import dumps
 from conf.logs import set_up_logs
 from conf.settings import Settings
 from db.database import open_database
@@ -59,7 +62,8 @@ def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flas
     workers = Workers(settings)
     ingestion = Ingestion(settings.ingest, models.find_embedding)
     app.extensions["chatkeep"] = Chatkeep(
-        settings, models, workers, Completions(settings, workers, models), ingestion
+        settings, models, workers, Completions(settings, workers, models), ingestion,
+        cache(lambda: dumps(document(app))),
     )
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint, url_prefix=settings.server.base_path + (blueprint.url_prefix or ""))

@@ -1,5 +1,6 @@
 """What create_app put together, as routes reach it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flask import current_app, request
@@ -18,6 +19,7 @@ class Chatkeep:
     workers: Workers
     completions: Completions
     ingestion: Ingestion
+    openapi: Callable[[], bytes]
 
 
 def chatkeep() -> Chatkeep:
