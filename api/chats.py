@@ -125,7 +125,7 @@ def get(chat_id: str) -> Response:
 
 
 @blueprint.put("/<chat_id>")
-@described(AdvisedChat, body=ChatChange, example=EXAMPLE)
+@described(AdvisedChat, body=ChatChange, example=EXAMPLE | {"name": "First-line support"})
 def replace(chat_id: str) -> Response:
     """Change a chat; an object in the body replaces the stored one, what is left out stays."""
     DialogService.get_by_id(principal(), chat_id)

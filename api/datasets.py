@@ -103,7 +103,7 @@ def get(dataset_id: str) -> Response:
 
 
 @blueprint.put("/<dataset_id>")
-@described(AdvisedDataset, body=DatasetChange, example=EXAMPLE)
+@described(AdvisedDataset, body=DatasetChange, example=EXAMPLE | {"name": "Staff handbook"})
 def update(dataset_id: str) -> Response:
     """Change name, description or avatar; the embedding model stays, since the vectors were made with it."""
     body = read_object()

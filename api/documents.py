@@ -103,10 +103,8 @@ def dataset() -> Dataset:
 @blueprint.post("/documents")
 @described(list[DocumentRow], files=True)
 def upload() -> Response:
-    """Keep files; a file of a name that is there replaces it. They are parsed when that is asked for."""
-    kept = [
-        DocumentService.put(principal(), dataset().id, name, content, parse=False)[0] for name, content in read_files()
-    ]
+    """Keep files, all or none; one of a name that is there replaces it. They are parsed when that is asked for."""
+    kept = DocumentService.put_all(principal(), dataset().id, read_files())
     return success([_shown(document) for document in kept])
 
 

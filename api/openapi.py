@@ -83,13 +83,10 @@ class Schemas:
         schema: dict[str, Any] = self._made[shape]
         return schema
 
-    def fields(self, shape: Any) -> Iterator[tuple[str, bool, dict[str, Any]]]:
-        """Name, whether it is required, and schema of each field of an object."""
-        if shape is None:
-            return
-        whole = self.components[self[shape]["$ref"].rpartition("/")[2]]
-        for name, schema in whole["properties"].items():
-            yield name, name in whole.get("required", ()), schema
+    def object(self, shape: Any) -> dict[str, Any]:
+        """The schema of a named type itself."""
+        schema: dict[str, Any] = self.components[self[shape]["$ref"].rpartition("/")[2]]
+        return schema
 
 
 def document(app: Flask) -> dict[str, Any]:
@@ -152,7 +149,8 @@ def _operation(route: Route, schemas: Schemas, limits: LimitSettings) -> dict[st
         operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": form}}}
     if route.said.body is not None:
         content = {"schema": schemas[route.said.body], "example": route.said.example}
-        needed = any(required for _, required, _ in schemas.fields(route.said.body))
+        whole = schemas.object(route.said.body)
+        needed = bool(whole.get("required") or whole.get("anyOf"))
         operation["requestBody"] = {"required": needed, "content": {JSON: content}}
     return operation
 
@@ -165,9 +163,10 @@ def _parameters(route: Route, schemas: Schemas) -> Iterator[dict[str, Any]]:
             "description": PARAMETERS.get(name, f"The id of a {noun}."), "example": EXAMPLE_IDS.get(name, name),
         }
     for place, shape in (("query", route.said.query), ("header", route.said.headers)):
-        for name, required, schema in schemas.fields(shape):
+        fields = schemas.object(shape)["properties"] if shape is not None else {}
+        for name, schema in fields.items():
             told = {"description": schema["description"]} if "description" in schema else {}
-            yield {"name": name, "in": place, "required": required, "schema": schema} | told
+            yield {"name": name, "in": place, "required": False, "schema": schema} | told
 
 
 def _responses(route: Route, schemas: Schemas) -> dict[str, Any]:
