@@ -1,6 +1,7 @@
 """The one place where things are put together: settings in, a WSGI application out."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from api import (
 from api.app_state import Chatkeep
 from api.body import CleanRequest, without_nul
 from api.metrics import Metrics
+from api.openapi import document
+from api.responses import dumps
 from api.siblings import Siblings
 from conf.logs import set_up_logs
 from conf.settings import Settings
@@ -66,6 +69,7 @@ def create_app(settings: Settings, models: ModelDirectory | None = None, meeting
     app.extensions["chatkeep"] = Chatkeep(
         settings, models, workers, Completions(settings, workers, models), ingestion, metrics,
         Siblings(meeting, lambda number: metrics.exposition(worker=number)) if meeting else None,
+        cache(lambda: dumps(document(app))),
     )
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint, url_prefix=settings.server.base_path + (blueprint.url_prefix or ""))

@@ -1,5 +1,6 @@
 """What create_app put together, as routes reach it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flask import current_app, request
@@ -22,6 +23,7 @@ class Chatkeep:
     ingestion: Ingestion
     metrics: Metrics
     siblings: Siblings | None  # of several worker processes
+    openapi: Callable[[], bytes]
 
 
 def chatkeep() -> Chatkeep:

@@ -61,6 +61,15 @@ class DocumentService:
             return cls.get(principal, dataset.id, found.id), True
 
     @classmethod
+    def put_all(
+        cls, principal: Principal, dataset_id: str, files: Sequence[tuple[str, bytes]]
+    ) -> Sequence[DatasetDocument]:
+        """Keep files under their names, all in one commit or none, to be parsed when that is asked for."""
+        with connection(), transaction():
+            lock_dataset(principal, dataset_id)
+            return [cls.put(principal, dataset_id, name, content, parse=False)[0] for name, content in files]
+
+    @classmethod
     def get(cls, principal: Principal, dataset_id: str, document_id: str) -> DatasetDocument:
         """One document."""
         dataset = DatasetService.get_by_id(principal, dataset_id)
