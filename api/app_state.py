@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from flask import current_app, request
 
+from api.metrics import Metrics
+from api.siblings import Siblings
 from conf.settings import Settings
 from services.completions import Completions
 from services.knowledge.ingestion import Ingestion
@@ -19,7 +21,9 @@ class Chatkeep:
     workers: Workers
     completions: Completions
     ingestion: Ingestion
-    openapi: Callable[[], bytes]
+    metrics: Metrics
+    siblings: Siblings | None  # of several worker processes
+    openapi: Callable[[], bytes]  # the document, made when it is first asked for
 
 
 def chatkeep() -> Chatkeep:

@@ -177,5 +177,5 @@ def _shown(chunk: DatasetChunk, document: DatasetDocument) -> dict[str, Any]:
         "docnm_kwd": document.name, "dataset_id": chunk.dataset_id, "important_keywords": chunk.important_keywords,
         "questions": chunk.questions, "tag_kwd": [], "image_id": "", "available": bool(chunk.available),
         "positions": chunk.positions, "heading": chunk.heading, "page": chunk.page,
-        "create_timestamp": chunk.create_time / 1000,
+        "create_timestamp": (chunk.create_time or document.create_time) / 1000,  # 0: by a server that kept no time
     }

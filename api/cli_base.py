@@ -1,22 +1,34 @@
-"""What every command of the CLI shares: its options, the settings, one sentence for what an operator can mend."""
+"""What every command of the CLI shares: its options, the database, one sentence for what an operator can mend,
+progress and colour where somebody looks."""
 
-from collections.abc import Callable
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import click
-from peewee import OperationalError
+from peewee import DatabaseError, InterfaceError, OperationalError, ProgrammingError
 from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from yaml import YAMLError
 
 from conf.settings import Settings, load_settings
-from db.database import open_database
-from db.migrate import SchemaTaken, migrate
+from db.backup import BackupError
+from db.database import open_database, sqlite_path
+from db.migrate import SchemaTaken, migrate, pending
 from services.api_tokens import TenantService
 from services.errors import ChatkeepError
 from services.principal import Principal
 
 tenant_option = click.option("--tenant", default="default", show_default=True, help="Name of the tenant.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
+
+PATIENCE = 1.0  # seconds before progress is shown
+Told = Callable[[int, int | None], None]
 
 
 class Refusal(click.ClickException):
@@ -29,6 +41,10 @@ def settings_of(**overrides: Any) -> Settings:
     """This process's settings. Raises Refusal that names the wrong one."""
     try:
         return load_settings(**{name: value for name, value in overrides.items() if value is not None})
+    except YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        raise Refusal(f"{where.name if where else 'the settings file'} isn't YAML"
+                      + (f": line {where.line + 1}, column {where.column + 1}" if where else "")) from None
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
@@ -36,6 +52,26 @@ def settings_of(**overrides: Any) -> Settings:
             raise Refusal(f"setting {name}: {first['ctx']['error']}") from None
         shown = isinstance(first["input"], str | int | float) and "api_key" not in name  # a section may hold a key
         raise Refusal(f"setting {name}: {first['msg']}" + (f" (got {first['input']!r})" if shown else "")) from None
+
+
+def existing_database() -> Settings:
+    """This process's settings, with the database that they name, open. Raises Refusal where it isn't there, or
+    isn't of this release."""
+    settings = settings_of()
+    path = sqlite_path(settings.database.url)
+    if path is not None and not path.exists():
+        raise Refusal(f"there is no database at {path}; `chatkeep migrate` makes it; CHATKEEP_DATABASE_URL says where")
+    open_database(settings)
+    lacking = pending(settings)
+    if lacking:
+        raise Refusal(f"the database lacks migration {lacking[0]}; run `chatkeep migrate`")
+    return settings
+
+
+def existing_tenant(name: str) -> Principal:
+    """The tenant of this name, on an open database that is there. Raises Refusal, NotFound."""
+    existing_database()
+    return Principal(TenantService.get_by_name(name).id)
 
 
 def tenant_of(name: str) -> Principal:
@@ -53,9 +89,53 @@ def sentence_on_error(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
-        except (ChatkeepError, SchemaTaken, ValueError, OSError) as error:
+        except OSError as error:
+            named = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+            raise Refusal(named) from error
+        except (ChatkeepError, SchemaTaken, BackupError, ValueError) as error:
             raise Refusal(str(error)) from error
-        except OperationalError as error:
-            raise Refusal(f"the database is not reachable: {str(error).splitlines()[0]}") from error
+        except (OperationalError, InterfaceError) as error:
+            raise Refusal(f"the database is not reachable: {_first_line(error)}") from error
+        except DatabaseError as error:
+            if not _is_the_operators(error):
+                raise
+            raise Refusal(f"the database refuses: {_first_line(error)}") from error
 
     return wrapped
+
+
+def _is_the_operators(error: DatabaseError) -> bool:
+    """A missing right, or a file that is no database; everything else is a bug of ours."""
+    cause = getattr(error, "orig", None)
+    denied = isinstance(error, ProgrammingError) and getattr(cause, "pgcode", None) == "42501"
+    return denied or type(error) is DatabaseError
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+@contextmanager
+def progress(description: str) -> Iterator[Told]:
+    """Called with how much is done, and how much there is where that is known; shown on standard error where it
+    is a terminal, once it has taken a second."""
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+    shown = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = shown.add_task(description, total=None)
+    late = threading.Timer(PATIENCE, shown.start)
+    if sys.stderr.isatty():
+        late.start()
+    try:
+        yield lambda done, total: shown.update(task, completed=done, total=total)
+    finally:
+        late.cancel()
+        if late.ident is not None:
+            late.join()
+        if shown.live.is_started:
+            shown.stop()
+
+
+def say(text: str, colour: str | None = None, *, err: bool = False) -> None:
+    """Print a line, coloured where a terminal shows it and NO_COLOR isn't set."""
+    plain = colour is None or os.environ.get("NO_COLOR")
+    click.echo(text if plain else click.style(text, fg=colour), err=err)

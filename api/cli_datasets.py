@@ -9,10 +9,19 @@ from contextlib import closing
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
-from api.cli_base import json_option, sentence_on_error, settings_of, tenant_of, tenant_option
+from api.cli_base import (
+    Refusal,
+    existing_tenant,
+    json_option,
+    say,
+    sentence_on_error,
+    settings_of,
+    tenant_of,
+    tenant_option,
+)
+from api.cli_progress import progress_bars
 from conf.settings import Settings
 from db.models import Dataset, DatasetDocument
 from services.knowledge.datasets import DatasetService
@@ -27,7 +36,11 @@ _PAGE = 100
 
 @click.group()
 def dataset() -> None:
-    """Datasets: the documents that chats answer from."""
+    """Datasets: the documents that chats answer from.
+
+    \b
+    Example: chatkeep dataset add handbook docs/*.md
+    """
 
 
 @dataset.command("add")
@@ -48,7 +61,7 @@ def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: boo
     models = ModelDirectory.of(settings)
     embedding = models.find_embedding()
     found = DatasetService.ensure(principal, name, embedding.name if embedding else "")
-    with _progress() as progress, closing(Ingestion(settings.ingest, models.find_embedding)) as ingestion:
+    with progress_bars() as progress, closing(Ingestion(settings.ingest, models.find_embedding)) as ingestion:
         ingestion.open()
         ids, changed = _put(principal, found, paths, progress, settings)
         ingestion.wake()
@@ -57,7 +70,7 @@ def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: boo
     told = {"dataset_id": found.id, "name": name, "files": len(paths), "changed": changed, "failed": dict(failed)}
     click.echo(json.dumps(told) if as_json else f"{name} ({found.id}): {changed} of {len(paths)} files changed")
     for document, reason in [] if as_json else failed:
-        click.echo(f"{document}: {reason}", err=True)
+        say(f"{document}: {reason}", "yellow", err=True)
     sys.exit(1 if failed else 0)
 
 
@@ -73,18 +86,13 @@ def list_datasets(tenant: str, as_json: bool) -> None:
     """
     rows = [
         {"id": row.id, "name": row.name, "documents": row.document_count, "chunks": row.chunk_count}
-        for row in DatasetService.list(tenant_of(tenant))
+        for row in DatasetService.list(existing_tenant(tenant))
     ]
     if as_json:
         click.echo(json.dumps(rows))
         return
     for row in rows:
         click.echo(f"{row['id']}  {row['documents']} documents, {row['chunks']} chunks  {row['name']}")
-
-
-def _progress() -> Progress:
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
 
 
 def _put(
@@ -97,7 +105,7 @@ def _put(
     for path in progress.track(paths, description="reading"):
         size = path.stat().st_size
         if size > settings.limits.upload_bytes:
-            raise click.ClickException(
+            raise Refusal(
                 f"{path} has {size} bytes; at most {settings.limits.upload_bytes} are allowed "
                 "(CHATKEEP_LIMITS_UPLOAD_BYTES)"
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from api.cli_base import Refusal, json_option, sentence_on_error, settings_of
+from api.cli_base import Refusal, json_option, say, sentence_on_error, settings_of
 from conf.settings import Endpoint, Settings
 from services.errors import ModelFailure
 from services.events import ReasoningDelta, TextDelta
@@ -27,7 +27,11 @@ _STOPS = {signal.SIGINT, signal.SIGTERM}
 
 @click.group()
 def model() -> None:
-    """Models: a small one on this machine, and those that answer, embed and rerank."""
+    """Models: a small one on this machine, and those that answer, embed and rerank.
+
+    \b
+    Example: chatkeep model test
+    """
 
 
 @model.command("serve")
@@ -139,7 +143,7 @@ def test_models(name: str | None, as_json: bool) -> None:
     for type, entry in chosen:
         tried.append(_try(type, entry))
         if not as_json:
-            click.echo(_line(tried[-1]))
+            say(_line(tried[-1]), "yellow" if tried[-1].error_code else None)
     if as_json:
         click.echo(json.dumps([asdict(one) for one in tried]))
     sys.exit(1 if any(one.error_code for one in tried) else 0)

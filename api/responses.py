@@ -141,9 +141,17 @@ def dumps(value: Any) -> bytes:
     return orjson.dumps(value)
 
 
+class Envelope(Response):
+    """An answer that knows its code: log and metrics tell it."""
+
+    code: int
+
+
 def envelope(code: int, message: str, data: Any, status: int = 200, **more: Any) -> Response:
     body = dumps({"code": code, "message": message, "data": data} | more)
-    return Response(body, status, mimetype="application/json")
+    response = Envelope(body, status, mimetype="application/json")
+    response.code = code
+    return response
 
 
 def success(data: Any, message: str = "success") -> Response:

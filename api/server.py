@@ -4,8 +4,13 @@ SIGTERM drains: readiness turns 503, running answers get their time, the rest is
 and only then do the threads end.
 """
 
+import errno
 import signal
+import socket
 import threading
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
@@ -18,6 +23,7 @@ from conf.settings import Settings
 class Server(BaseApplication):  # type: ignore[misc]
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.meeting = Path(mkdtemp(prefix="chatkeep-")) if settings.server.workers > 1 else None
         super().__init__()
 
     def load_config(self) -> None:
@@ -25,9 +31,30 @@ class Server(BaseApplication):  # type: ignore[misc]
             self.cfg.set(name, value)
         self.cfg.set("post_worker_init", drain_before_exit)
         self.cfg.set("worker_exit", lambda arbiter, worker: close_app(worker.wsgi))
+        self.cfg.set("on_exit", self._leave)
 
     def load(self) -> Any:
-        return create_app(self.settings)
+        return create_app(self.settings, meeting=self.meeting)
+
+    def _leave(self, arbiter: Any) -> None:
+        if self.meeting:
+            rmtree(self.meeting, ignore_errors=True)
+
+
+def check_port(settings: Settings) -> None:
+    """Raises ValueError, in words for an operator, where nobody can listen on the settings' address."""
+    host = settings.host.strip("[]")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gunicorn: a former life's port is free
+        try:
+            listener.bind((host, settings.port))
+        except socket.gaierror as error:
+            raise ValueError(f"{settings.host!r} is no address; name another by --host or CHATKEEP_HOST") from error
+        except OSError as error:
+            why = "is taken" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
+            raise ValueError(
+                f"port {settings.port} of {settings.host} {why}; choose another by --port or CHATKEEP_PORT"
+            ) from error
 
 
 def drain_before_exit(worker: Any) -> None:

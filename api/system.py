@@ -3,7 +3,8 @@
 from importlib.resources import files
 from typing import Literal
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, abort
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
@@ -16,7 +17,7 @@ blueprint = Blueprint("system", __name__)
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; " \
          "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-HTML, JSON = "text/html", "application/json"
+HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
 
 
 class Alive(TypedDict):
@@ -73,3 +74,14 @@ def readyz() -> Response:
     with connection():
         fetch("SELECT 1")
     return success({"database": "ok"})
+
+
+@blueprint.get("/metrics")
+@described(None, media=(TEXT,), statuses=(404,))
+def metrics() -> Response:
+    """The numbers of this server for Prometheus, without a token; 404 where the settings switch them off."""
+    parts = chatkeep()
+    if not parts.settings.server.metrics:
+        abort(404)
+    told = parts.siblings.exposition() if parts.siblings else parts.metrics.exposition()
+    return Response(told, content_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -87,6 +87,14 @@ def similarities(tenant_id: str, ids: Sequence[str], vector: bytes) -> dict[str,
     return _best(_near(condition, [tenant_id, listed(ids)], vector, len(ids)), len(ids))
 
 
+def odd_vectors() -> list[tuple[str, int, int]]:
+    """Datasets with vectors of another dimension than their own: id, that dimension, how many such vectors."""
+    kind = vector_type()
+    measured = f"{kind.removesuffix('.vector')}.vector_dims(v.embedding)" if kind else "length(v.embedding) / 4"
+    return fetch(f"""SELECT d.id, d.dimensions, count(*) FROM {{dataset_vector}} v JOIN {{dataset}} d
+        ON d.id = v.dataset_id WHERE {measured} <> d.dimensions GROUP BY d.id, d.dimensions""")
+
+
 def _near(condition: str, parameters: list[Any], vector: bytes, limit: int) -> Iterator[tuple[str, float]]:
     source = "FROM {dataset_vector} v JOIN {dataset_chunk} c ON c.id = v.chunk_id WHERE c.tenant_id = %s" + condition
     kind = vector_type()

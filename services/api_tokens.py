@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from peewee import IntegrityError
 
 from db.database import connection, transaction
+from db.jsontext import clean_text
 from db.models import ApiToken, Tenant, now_ms, touched
-from services.errors import Unauthorized
+from services.errors import NotFound, Unauthorized
 from services.principal import Principal, owned_by
 
 API_PREFIX = "chatkeep-"
@@ -29,6 +30,15 @@ class TenantService:
         """The caller's own tenant."""
         with connection():
             found: Tenant = Tenant.get_by_id(principal.tenant_id)
+        return found
+
+    @classmethod
+    def get_by_name(cls, name: str) -> Tenant:
+        """The tenant of this name. Raises NotFound."""
+        with connection():
+            found: Tenant | None = Tenant.get_or_none(Tenant.name == clean_text(name))
+        if found is None:
+            raise NotFound(f"there is no tenant {name!r}")
         return found
 
     @classmethod

@@ -1,13 +1,14 @@
 """Editing documents: one page is read, changed and written under the row's lock."""
 
 from db.database import change, fetch, transaction
+from db.document.mending import DocumentMender
 from db.document.values import Change, Entry, Slot, before
-from db.document.writing import DocumentWriter, forget
+from db.document.writing import forget
 from db.jsontext import dumps, loads, size
 from db.models import date_of, now_ms
 
 
-class PagedDocument(DocumentWriter):
+class PagedDocument(DocumentMender):
     """The documents of one table, with all that can be done to them."""
 
     def edit_turn(self, tenant_id: str, id: str, turn_id: str, edit: Change) -> bool:

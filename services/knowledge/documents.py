@@ -117,13 +117,13 @@ class DocumentService:
 
     @classmethod
     def content(cls, principal: Principal, document: DatasetDocument) -> bytes:
-        """A document's file as it came. Raises NotFound for one that was added as passages only."""
+        """A document's file as it came. Raises NotFound where there is none: it was added before files were kept."""
         with connection():
             found = DatasetFile.select().join(
                 DatasetDocument, on=(DatasetDocument.id == DatasetFile.document_id)
             ).where(owned_by(principal, DatasetDocument), DatasetFile.document_id == document.id).first()
         if found is None:
-            raise NotFound(f"the document {document.id} has no file")
+            raise NotFound(f"the document {document.id} has no file; upload it as {document.name!r}")
         return bytes(found.content)
 
     @classmethod

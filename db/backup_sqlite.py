@@ -1,0 +1,73 @@
+"""A SQLite database copied page by page while others write to it.
+
+One read transaction stands open from the first page to the last. Without it every commit of another process would
+begin the copy anew, so that under load it would never end.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from db.backup import BackupError, Told, check_ours, check_release
+
+PAGES = 1_000  # copied at once: 4 MB
+
+
+def copy_out(database: Path, file: Path, told: Told, *, pages: int = PAGES) -> None:
+    """Write the database as it is now into an empty file: one file, without a log beside it. Raises BackupError."""
+    with _opened(database, "rw") as live, _opened(file, "rw") as copy:
+        live.execute("BEGIN")
+        check_ours(database, _applied(live))
+        copy.execute("PRAGMA synchronous = off")  # whoever gave the file brings it to the disk, once
+        _copy(live, copy, pages, told)
+        copy.execute("PRAGMA journal_mode = delete")
+
+
+def copy_in(file: Path, database: Path, told: Told, *, pages: int = PAGES) -> None:
+    """Fill an empty database with a backup, whole or not at all. Raises BackupError."""
+    with _opened(file, "ro") as kept, _opened(database, "rwc") as fresh:
+        [(verdict,)] = kept.execute("PRAGMA quick_check(1)")
+        if verdict != "ok":
+            raise BackupError(f"{file} is damaged: {verdict.splitlines()[-1]}")
+        check_release(file, _applied(kept))
+        _copy(kept, fresh, pages, told)
+
+
+def check_empty(database: Path) -> None:
+    """Raises BackupError where the file holds anything, or where a log stands beside it that isn't its own."""
+    if not database.exists() or not database.stat().st_size:
+        for ending in ("-wal", "-journal"):  # SQLite would play it into the restored database
+            left = database.with_name(database.name + ending)
+            if left.exists() and left.stat().st_size:
+                raise BackupError(f"{left} is left of another database or of a killed restore; remove it first")
+        return
+    with _opened(database, "rw") as opened:  # what a killed restore wrote is rolled back by this
+        if opened.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise BackupError(
+                f"{database} holds tables already; move it away, or name another file by CHATKEEP_DATABASE_URL"
+            )
+
+
+@contextmanager
+def _opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    address = f"file:{quote(str(file.absolute()))}?mode={mode}"
+    try:
+        opened = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
+        try:
+            yield opened
+        finally:
+            opened.close()
+    except sqlite3.Error as error:
+        raise BackupError(f"{file}: {error}") from error
+
+
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, pages: int, told: Told) -> None:
+    source.backup(target, pages=pages, progress=lambda _, left, total: told(total - left, total))
+
+
+def _applied(opened: sqlite3.Connection) -> list[str]:
+    if opened.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_migration'").fetchone() is None:
+        return []
+    return [name for (name,) in opened.execute("SELECT name FROM schema_migration")]
