@@ -17,7 +17,7 @@ blueprint = Blueprint("system", __name__)
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; " \
          "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-HTML, JSON = "text/html", "application/json"
+HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
 
 
 class Alive(TypedDict):
@@ -77,6 +77,7 @@ def readyz() -> Response:
 
 
 @blueprint.get("/metrics")
+@described(None, media=(TEXT,), statuses=(404,))
 def metrics() -> Response:
     """The numbers of this server for Prometheus, without a token; 404 where the settings switch them off."""
     parts = chatkeep()

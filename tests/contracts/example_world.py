@@ -25,6 +25,7 @@ from db.models import (
 from services.api_tokens import ApiTokenService, TenantService, digest
 from services.events import End
 from services.knowledge.chunks import count, insert_chunks
+from services.knowledge.datasets import lock_dataset
 from services.knowledge.parsing import Passage
 from services.principal import Principal
 from services.structure_answer import Turn, answer_entry, answer_slot
@@ -85,6 +86,7 @@ class World:
         Dataset.create(id=DATASET, tenant_id=self.tenant_id, name=f"handbook {new_id()}")
 
     def _document(self) -> None:
+        lock_dataset(Principal(self.tenant_id), DATASET)  # before what is in it, as everybody does
         made = DatasetDocument.create(
             id=DOCUMENT, tenant_id=self.tenant_id, dataset_id=DATASET, name=f"{new_id()}.md", size=len(TEXT),
             digest=hashlib.sha256(TEXT.encode()).hexdigest(), run="DONE", progress=1,
@@ -93,6 +95,7 @@ class World:
         count(made, 0, 1)
 
     def _chunk(self) -> None:
+        lock_dataset(Principal(self.tenant_id), DATASET)
         document = DatasetDocument.get_by_id(DOCUMENT)
         insert_chunks(document, [Passage(TEXT)], id=CHUNK)
         count(document, 1)

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -51,7 +52,10 @@ class Judge:
     document: Any
 
     def faults(self, path: str, method: str, answer: Answer) -> Iterator[str]:
-        """What an answer has that the document doesn't say of its operation, in a few words each."""
+        """What is wrong with an answer of one of the document's operations, in a few words each."""
+        yield from bad_manners(path, answer)
+        if answer.is_elsewhere:
+            return
         responses = self.document["paths"][path][method]["responses"]
         content = responses.get(str(answer.status), {}).get("content")
         if content is None:
@@ -75,11 +79,41 @@ class Judge:
         return id(self)
 
 
+@dataclass
+class Timed:
+    """A WSGI application that knows how long it took for its last answer, to the last byte."""
+
+    app: Any
+    seconds: float = 0.0
+
+    def __call__(self, environ: Any, start_response: Any) -> Iterator[bytes]:
+        began = time.monotonic()
+        body = self.app(environ, start_response)
+        yield from body
+        body.close()
+        self.seconds = time.monotonic() - began
+
+
+@dataclass
+class Findings:
+    """Each kind of fault of an operation once, with a request that shows it."""
+
+    found: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def note(self, label: str, faults: Iterable[str], shown: str) -> None:
+        for fault in faults:
+            kind = re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "_", fault)[:60]
+            self.found.setdefault((label, kind), f"{label}: {fault}\n  {shown}")
+
+    def __str__(self) -> str:
+        return "\n\n".join(self.found.values())
+
+
 def bad_manners(path: str, answer: Answer) -> Iterator[str]:
     """What no answer of any route may be."""
     if answer.seconds > SECONDS:
         yield f"more than {SECONDS} seconds"
-    if answer.status >= 500 and answer.status != 503:
+    if answer.status >= 500:
         yield f"HTTP {answer.status}"
     said = answer.events if answer.media == "text/event-stream" else [answer.json]
     for each in (each for each in said if isinstance(each, dict) and {"message", "error", "code"} & each.keys()):
