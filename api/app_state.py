@@ -23,11 +23,7 @@ class Chatkeep:
     ingestion: Ingestion
     metrics: Metrics
     siblings: Siblings | None  # of several worker processes
-<<<<<<< HEAD
-    openapi: Callable[[], bytes]
-=======
     openapi: Callable[[], bytes]  # the document, made when it is first asked for
->>>>>>> openapi
 
 
 def chatkeep() -> Chatkeep:
