@@ -87,8 +87,9 @@ def retrieve() -> Response:
 
 def _question(body: dict[str, Any]) -> str:
     question = text_of(body, "question") or ""
-    if len(question.encode()) > limits().message_bytes:
-        raise InvalidArgument(f"`question` has {len(question.encode())} bytes; at most {limits().message_bytes} are allowed")
+    size, most = len(question.encode()), limits().message_bytes
+    if size > most:
+        raise InvalidArgument(f"`question` has {size} bytes; at most {most} are allowed")
     return question
 
 
