@@ -27,7 +27,7 @@ from api import (
     tokens,
 )
 from api.app_state import Chatkeep
-from api.body import CleanRequest, without_nul
+from api.body import CleanRequest, read_rest, without_nul
 from api.metrics import Metrics
 from api.openapi import document
 from api.responses import dumps
@@ -77,6 +77,7 @@ def create_app(settings: Settings, models: ModelDirectory | None = None, meeting
     errors.install(app)
     app.url_value_preprocessor(_clean_path)
     request_log.install(app)
+    app.after_request(read_rest)
     if settings.server.cors_origins:
         CORS(app, origins=settings.server.cors_origins)
     app.wsgi_app = single_slashes(app.wsgi_app)  # type: ignore[method-assign]

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated, Any, Literal, NoReturn
 
-from flask import Request, current_app, request
+from flask import Request, Response, current_app, request
 from gunicorn.http.errors import ParseException
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -19,6 +20,7 @@ from db.jsontext import IntegerTooBig, clean
 from services.errors import InvalidArgument, TooLarge
 
 _PARTS = 10_000  # of a form; those that are left over are closed by nobody but the collector
+_AT_ONCE = 65_536  # bytes
 _FAR = 10**9  # a page beyond every list, and a number that every database takes
 PAGE_SIZE, MOST_ROWS = 30, 100
 MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
@@ -126,6 +128,16 @@ def read_files() -> list[tuple[str, FileStorage]]:
     if any(not name for name, _ in found):
         raise InvalidArgument("No file selected!")
     return found
+
+
+def read_rest(response: Response) -> Response:
+    """Read what a refusal left of the body, as much as any may have: the server below closes a connection with
+    more than a little unread, and the client's next request with it."""
+    rest, left = request.environ["wsgi.input"], limits().upload_bytes
+    with suppress(OSError, ParseException):
+        while left > 0 and (read := rest.read(min(left, _AT_ONCE))):
+            left -= len(read)
+    return response
 
 
 def _raw(limit: int) -> bytes:

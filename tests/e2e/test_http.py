@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import pytest
+import requests
 
 
 def reply(server: Any, token: str, path: str, body: bytes, kind: str = "application/json") -> tuple[int, Any]:
@@ -42,3 +43,17 @@ def test_a_body_in_chunks_is_read_whole_refused_when_broken_and_bounded(server, 
     status, answered = reply(server, token, path, chunked(form), "application/x-www-form-urlencoded")
     assert (status, answered["code"]) == (413, 413)
     assert "Traceback" not in server.log.read_text()
+
+
+def test_a_refusal_of_a_large_body_leaves_the_connection_to_the_next_request(server) -> None:
+    server.start()
+    token, body = server.token(), b'{"question": "%s"}' % (b"x" * 2_100_000)
+    refused = [("/retrieval", token, 413), ("/retrieval", "bad", 401), ("/datasets/x/documents", token, 200),
+               ("/nowhere", token, 404)]
+    for path, credential, status in refused * 10:
+        headers = {"Authorization": f"Bearer {credential}", "Content-Type": "application/json"}
+        with requests.Session() as connection:
+            for _ in range(2):
+                answer = connection.post(f"{server.base}/api/v1{path}", data=body, headers=headers)
+                assert answer.status_code == status
+            assert connection.get(f"{server.base}/healthz").status_code == 200
