@@ -10,7 +10,7 @@ ifdef PORT
 export CHATKEEP_PORT := $(PORT)
 endif
 
-.PHONY: setup run test check faults bench bench-peers clean
+.PHONY: setup run test test-system system-needs screenshot check faults bench bench-peers clean
 
 setup: $(VENV)/app.stamp
 
@@ -20,6 +20,15 @@ run: setup
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -q
+
+test-system: system-needs $(VENV)/system.stamp
+	PATH="$$PATH:/usr/sbin" $(BIN)/python -m pytest -q -m system
+
+system-needs:
+	@$(PYTHON) -m tests.system.needs
+
+screenshot: $(VENV)/system.stamp
+	CHATKEEP_SCREENSHOT=docs/page.png $(BIN)/python -m pytest -q -m system tests/system/test_browser.py -k fit_to_be_shown
 
 check: $(VENV)/check.stamp
 	$(BIN)/ruff check .
@@ -51,6 +60,10 @@ $(VENV)/app.stamp: setup.cfg setup.py pyproject.toml
 $(VENV)/test.stamp: $(VENV)/app.stamp tests/requirements-nodeps.txt
 	@$(PIP) install -e '.[test,local]'
 	@$(PIP) install --no-deps --ignore-requires-python -r tests/requirements-nodeps.txt
+	@touch $@
+
+$(VENV)/system.stamp: $(VENV)/test.stamp
+	@$(PIP) install -e '.[test,local,system]'
 	@touch $@
 
 $(VENV)/check.stamp: $(VENV)/test.stamp

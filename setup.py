@@ -18,7 +18,9 @@ class BuildWithDocuments(build_py):
         target.mkdir(parents=True, exist_ok=True)
         for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
             shutil.copy(ROOT / name, target / name)
-        shutil.copytree(ROOT / "docs", target / "docs", dirs_exist_ok=True)
+        for text in (ROOT / "docs").rglob("*.md"):  # no pictures: the package holds what the demo reads
+            (target / text.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(text, target / text.relative_to(ROOT))
 
 
 setup(cmdclass={"build_py": BuildWithDocuments})

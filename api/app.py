@@ -1,12 +1,12 @@
 """The one place where things are put together: settings in, a WSGI application out."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-import structlog
-from flask import Flask, Response, request
+from flask import Flask
 from flask_cors import CORS
-from uuid_utils import uuid7
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from api import (
@@ -19,6 +19,7 @@ from api import (
     models,
     openai_compat,
     recommendations,
+    request_log,
     retrieval,
     runs,
     sessions,
@@ -27,9 +28,13 @@ from api import (
 )
 from api.app_state import Chatkeep
 from api.body import CleanRequest, without_nul
+from api.metrics import Metrics
+from api.openapi import document
+from api.responses import dumps
+from api.siblings import Siblings
 from conf.logs import set_up_logs
 from conf.settings import Settings
-from db.database import open_database
+from db.database import database, open_database
 from db.migrate import migrate
 from services.completions import Completions
 from services.knowledge.ingestion import Ingestion
@@ -43,30 +48,34 @@ BLUEPRINTS = (
 )
 
 
-def create_app(settings: Settings, models: ModelDirectory | None = None) -> Flask:
+def create_app(settings: Settings, models: ModelDirectory | None = None, meeting: Path | None = None) -> Flask:
     """A server on a migrated database, with the models of the settings unless others are given.
 
-    Starts background threads; `close_app` ends them.
+    `meeting` is the folder in which the worker processes of one server find each other. Starts background threads;
+    `close_app` ends them.
     """
-    set_up_logs(settings.log_level)
+    set_up_logs(settings.log_level, settings.secrets)
     open_database(settings)
     migrate(settings)
+    metrics = Metrics(database.obj)
     app = Flask(__name__, static_folder=None)
     app.request_class = CleanRequest
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     models = models or ModelDirectory.of(settings)
-    workers = Workers(settings)
-    ingestion = Ingestion(settings.ingest, models.find_embedding)
+    workers = Workers(settings, metrics)
+    ingestion = Ingestion(settings.ingest, models.find_embedding, metrics)
+    metrics.watch(workers, ingestion)
     app.extensions["chatkeep"] = Chatkeep(
-        settings, models, workers, Completions(settings, workers, models), ingestion
+        settings, models, workers, Completions(settings, workers, models), ingestion, metrics,
+        Siblings(meeting, lambda number: metrics.exposition(worker=number)) if meeting else None,
+        cache(lambda: dumps(document(app))),
     )
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint, url_prefix=settings.server.base_path + (blueprint.url_prefix or ""))
     errors.install(app)
     app.url_value_preprocessor(_clean_path)
-    app.before_request(_name_request)
-    app.after_request(_sign_response)
+    request_log.install(app)
     if settings.server.cors_origins:
         CORS(app, origins=settings.server.cors_origins)
     app.wsgi_app = single_slashes(app.wsgi_app)  # type: ignore[method-assign]
@@ -89,6 +98,8 @@ def close_app(app: Flask) -> None:
     parts: Chatkeep = app.extensions["chatkeep"]
     parts.ingestion.close()
     parts.workers.close()
+    if parts.siblings:
+        parts.siblings.close()
 
 
 def single_slashes(wsgi_app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
@@ -108,14 +119,3 @@ def _clean_path(endpoint: str | None, values: dict[str, Any] | None) -> None:
     """An id with U+0000 is an unknown id: no database takes it, and without it it may be another's."""
     if values:
         values.update({name: without_nul(value) for name, value in values.items()})
-
-
-def _name_request() -> None:
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(request_id=uuid7().hex, route=request.endpoint)
-
-
-def _sign_response(response: Response) -> Response:
-    response.headers["X-Request-Id"] = structlog.contextvars.get_contextvars().get("request_id", "")
-    response.headers.setdefault("X-Content-Type-Options", "nosniff")
-    return response

@@ -1,9 +1,12 @@
 """What create_app put together, as routes reach it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flask import current_app, request
 
+from api.metrics import Metrics
+from api.siblings import Siblings
 from conf.settings import Settings
 from services.completions import Completions
 from services.knowledge.ingestion import Ingestion
@@ -18,6 +21,9 @@ class Chatkeep:
     workers: Workers
     completions: Completions
     ingestion: Ingestion
+    metrics: Metrics
+    siblings: Siblings | None  # of several worker processes
+    openapi: Callable[[], bytes]  # the document, made when it is first asked for
 
 
 def chatkeep() -> Chatkeep:

@@ -3,10 +3,12 @@
 import json
 import re
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from flask import Request, current_app, request
 from gunicorn.http.errors import ParseException
+from pydantic import Field
+from typing_extensions import TypedDict
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.utils import cached_property
@@ -17,8 +19,29 @@ from services.errors import InvalidArgument, TooLarge
 
 _PARTS = 10_000  # of a form; those that are left over are closed by nobody but the collector
 _FAR = 10**9  # a page beyond every list, and a number that every database takes
+PAGE_SIZE, MOST_ROWS = 30, 100
 MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
 STRING_BODY = "AttributeError(\"'str' object has no attribute 'get'\")"  # clients compare it
+
+
+# The types of fields that many bodies have, each as the function of its name below reads it.
+Flag = bool | Literal[0, 1, "true", "false"] | None
+Name = Annotated[str, Field(json_schema_extra={"maxLength": "limits.text_length"})]
+IdList = Annotated[list[str], Field(json_schema_extra={"maxItems": "limits.ids"})] | None
+
+
+class Deletion(TypedDict, total=False):
+    """What goes: these ids, or with `delete_all` true all of them. Neither deletes nothing."""
+
+    ids: IdList
+    delete_all: Any
+
+
+class Paging(TypedDict, total=False):
+    """One page of a list."""
+
+    page: Annotated[int, Field(ge=1, description="1 where absent")]
+    page_size: Annotated[int, Field(ge=1, le=MOST_ROWS, description=f"{PAGE_SIZE} where absent")]
 
 
 class StringBody(Exception):
@@ -189,9 +212,9 @@ def ids_of(body: dict[str, Any], name: str = "ids") -> list[str]:
 
 def paging() -> tuple[int, int]:
     """`page` and `page_size` of a list: 1 and 30 where absent or no positive number. Raises InvalidArgument."""
-    size = _positive(request.args.get("page_size"), 30)
-    if size > 100:
-        raise InvalidArgument("page_size must be less than or equal to 100")
+    size = _positive(request.args.get("page_size"), PAGE_SIZE)
+    if size > MOST_ROWS:
+        raise InvalidArgument(f"page_size must be less than or equal to {MOST_ROWS}")
     return _positive(request.args.get("page"), 1), size
 
 

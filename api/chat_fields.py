@@ -1,11 +1,14 @@
 """What a chat's body may hold: one ordered list of checks, in RAGFlow's order, with its texts."""
 
 from collections import Counter
-from typing import Any
+from typing import Annotated, Any, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import principal
-from api.body import limits
+from api.body import Deletion, limits
 from services.errors import ChatkeepError, InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
 from services.messages import configured
@@ -20,6 +23,64 @@ NUMBERS: dict[str, type[int] | type[float]] = {
 TEXTS = {"description": None, "icon": None, "language": 32, "prompt_type": 16, "do_refer": 1}
 OBJECTS = ("llm_setting", "meta_data_filter")
 BUILT_IN_RERANKERS = {"BAAI/bge-reranker-v2-m3", "maidalun1020/bce-reranker-base_v1"}
+
+ChatName = Annotated[str, Field(
+    pattern=r"\S", max_length=NAME_BYTES, description=f"at most {NAME_BYTES} bytes of UTF-8, unlike any other chat's"
+)]
+Numeral = Annotated[float, Field(description="a text counts as the number that it is, or as 0")]
+
+
+class Parameter(TypedDict):
+    """A place of the system prompt, filled in by a key of the question's body."""
+
+    key: str
+    optional: NotRequired[bool]
+
+
+class PromptConfig(TypedDict, total=False):
+    """How a chat speaks; other keys are kept."""
+
+    system: str | float | bool | None
+    prologue: str | float | bool | None
+    empty_response: str | float | bool | None
+    parameters: list[Parameter] | None
+    quote: bool
+    refine_multiturn: bool
+
+
+class ChatChange(TypedDict, total=False):
+    """What a chat may be given; other keys are dropped."""
+
+    name: ChatName
+    dataset_ids: Annotated[list[str | None], Field(json_schema_extra={"maxItems": "limits.ids"})] | None
+    llm_id: str | None
+    tenant_llm_id: str | None
+    rerank_id: str | None
+    tenant_rerank_id: str | None
+    prompt_config: PromptConfig
+    llm_setting: dict[str, Any]
+    meta_data_filter: dict[str, Any]
+    similarity_threshold: Numeral
+    vector_similarity_weight: Numeral
+    top_n: Numeral
+    top_k: Numeral
+    description: str | None
+    icon: str | None
+    language: Annotated[str, Field(max_length=TEXTS["language"])] | None
+    prompt_type: Annotated[str, Field(max_length=TEXTS["prompt_type"])] | None
+    do_refer: Annotated[str, Field(max_length=TEXTS["do_refer"])] | None
+
+
+class NewChat(ChatChange):
+    """The same with a name."""
+
+    name: ChatName  # type: ignore[misc]
+
+
+class ChatDeletion(Deletion, total=False):
+    """The same, or one chat in RAGFlow's older form."""
+
+    chat_id: str | None
 
 
 def refuse_tenant(body: dict[str, Any]) -> None:

@@ -1,15 +1,26 @@
 """Chats over RAGFlow's API; what their bodies may hold is in chat_fields."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from flask import Blueprint, Response, request
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import descending, ids_of, paging, read_object
-from api.chat_fields import chat_name, checked, refuse_tenant, with_parameters
-from api.deletions import report
-from api.responses import build_chat_response, success
+from api.body import Paging, descending, ids_of, paging, read_object
+from api.chat_fields import (
+    ChatChange,
+    ChatDeletion,
+    NewChat,
+    chat_name,
+    checked,
+    refuse_tenant,
+    with_parameters,
+)
+from api.deletions import Report, report
+from api.described import EXAMPLE_IDS, described
+from api.responses import Advised, Chat, build_chat_response, success
 from db.models import Dialog
 from services.chat_advice import warnings
 from services.dialog_service import (
@@ -33,9 +44,43 @@ PROMPT_DEFAULTS: dict[str, Any] = {
     "system": DEFAULT_SYSTEM, "prologue": DEFAULT_PROLOGUE, "empty_response": DEFAULT_EMPTY_RESPONSE,
     "quote": True, "tts": False, "refine_multiturn": True,
 }
+OWNERS = 100
+EXAMPLE: dict[str, Any] = {
+    "name": "Support", "dataset_ids": [EXAMPLE_IDS["dataset_id"]], "prompt_config": {"prologue": "How can I help?"},
+    "llm_setting": {"temperature": 0.2}, "top_n": 8,
+}
+
+
+class Listing(Paging, total=False):
+    """One page of a list in an order. `id` and `name` match whole, `keywords` a part of the name."""
+
+    orderby: Annotated[str, Field(json_schema_extra={"enum": [*ORDER_FIELDS]}, description="create_time where absent")]
+    desc: Annotated[bool, Field(description="true where absent")]
+    id: str
+    name: str
+
+
+class Chats(Listing, total=False):
+    keywords: str
+    owner_ids: Annotated[list[str], Field(max_length=OWNERS)]
+
+
+class AdvisedChat(Chat, Advised):
+    """A chat, with what of it has no effect."""
+
+
+class ListedChat(Chat):
+    nickname: None
+    tenant_avatar: None
+
+
+class ChatPage(TypedDict):
+    chats: list[ListedChat]
+    total: int
 
 
 @blueprint.post("")
+@described(AdvisedChat, body=NewChat, example=EXAMPLE)
 def create() -> Response:
     """Create a chat; what the body leaves out gets RAGFlow's defaults."""
     body = read_object()
@@ -53,13 +98,14 @@ def create() -> Response:
 
 
 @blueprint.get("")
+@described(ChatPage, query=Chats)
 def list_chats() -> Response:
     """The caller's chats, newest first, with their number over all pages."""
     orderby = order_field()
     page, size = paging()
     owners = request.args.getlist("owner_ids")
-    if len(owners) > 100:
-        raise InvalidArgument("owner_ids must contain at most 100 IDs")
+    if len(owners) > OWNERS:
+        raise InvalidArgument(f"owner_ids must contain at most {OWNERS} IDs")
     if any(owners) and principal().tenant_id not in owners:
         return success({"chats": [], "total": 0})
     found = DialogService.get_list(
@@ -72,12 +118,14 @@ def list_chats() -> Response:
 
 
 @blueprint.get("/<chat_id>")
+@described(Chat)
 def get(chat_id: str) -> Response:
     """One chat."""
     return success(_shown(DialogService.get_by_id(principal(), chat_id)))
 
 
 @blueprint.put("/<chat_id>")
+@described(AdvisedChat, body=ChatChange, example=EXAMPLE | {"name": "First-line support"})
 def replace(chat_id: str) -> Response:
     """Change a chat; an object in the body replaces the stored one, what is left out stays."""
     DialogService.get_by_id(principal(), chat_id)
@@ -89,6 +137,7 @@ def replace(chat_id: str) -> Response:
 
 
 @blueprint.patch("/<chat_id>")
+@described(AdvisedChat, body=ChatChange, example={"prompt_config": {"empty_response": "I don't know."}})
 def patch(chat_id: str) -> Response:
     """Change a chat; `llm_setting` and `prompt_config` are merged into the stored ones."""
     dialog = DialogService.get_by_id(principal(), chat_id)
@@ -107,6 +156,7 @@ def patch(chat_id: str) -> Response:
 
 
 @blueprint.delete("/<chat_id>")
+@described(Literal[True])
 def delete(chat_id: str) -> Response:
     """Delete one chat; its sessions are kept until they are pruned."""
     if not DialogService.delete(principal(), [chat_id]):
@@ -115,6 +165,7 @@ def delete(chat_id: str) -> Response:
 
 
 @blueprint.delete("")
+@described(Report | Literal[True], body=ChatDeletion, example={"ids": [EXAMPLE_IDS["chat_id"]]})
 def delete_many() -> Response:
     """Delete chats by id, or all of the caller's with `delete_all` true."""
     body = read_object()

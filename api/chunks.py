@@ -1,14 +1,17 @@
 """Passages of a document, and retrieval over datasets, over RAGFlow's API."""
 
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 from flask import Blueprint, Response, request
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import flag, ids_of, paging, read_object
+from api.body import Flag, IdList, Paging, flag, ids_of, paging, read_object
 from api.datasets import text_of
-from api.deletions import report
+from api.deletions import Deleted, report
+from api.described import EXAMPLE_IDS, described
 from api.documents import _own_the_dataset, _take_dataset_id, dataset
 from api.responses import dumps, success
 from db.models import DatasetChunk, DatasetDocument
@@ -23,7 +26,76 @@ blueprint.url_value_preprocessor(_take_dataset_id)
 blueprint.before_request(_own_the_dataset)
 
 
+PassageText = Annotated[str, Field(pattern=r"\S")]
+EXAMPLE = {"content": "Passwords are reset on the sign-in page.", "important_keywords": ["password"]}
+
+
+class ChunkList(Paging, total=False):
+    id: str
+    keywords: str
+
+
+class ChunkChange(TypedDict, total=False):
+    """What a passage may be given."""
+
+    content: PassageText
+    important_keywords: list[str] | None
+    questions: list[str] | None
+    available: Flag
+
+
+class NewChunk(TypedDict):
+    content: PassageText
+    important_keywords: NotRequired[list[str] | None]
+    questions: NotRequired[list[str] | None]
+
+
+class ChunkDeletion(TypedDict, total=False):
+    """Passages of these ids, or with `delete_all` true all of the document."""
+
+    chunk_ids: IdList
+    delete_all: Any
+
+
+class Chunk(TypedDict):
+    """A passage of a document; `heading` are the titles above it."""
+
+    id: str
+    content: str
+    document_id: str
+    document_name: str
+    docnm_kwd: str
+    dataset_id: str
+    important_keywords: list[str]
+    questions: list[str]
+    tag_kwd: list[str]
+    image_id: str
+    available: bool
+    positions: list[Any]
+    heading: str
+    page: int | None
+    create_timestamp: float
+
+
+class OneChunk(TypedDict):
+    chunk: Chunk
+
+
+class Source(TypedDict):
+    id: str
+    name: str
+    chunk_count: int
+    run: str
+
+
+class ChunkPage(TypedDict):
+    chunks: list[Chunk]
+    total: int
+    doc: Source
+
+
 @blueprint.get("")
+@described(ChunkPage, query=ChunkList)
 def list_chunks(document_id: str) -> Response:
     """One page of a document's passages, with the document and their number over all pages."""
     page, size = paging()
@@ -39,6 +111,7 @@ def list_chunks(document_id: str) -> Response:
 
 
 @blueprint.post("")
+@described(OneChunk, body=NewChunk, example=EXAMPLE)
 def add(document_id: str) -> Response:
     """Add a passage written by hand, at the document's end."""
     body = read_object()
@@ -55,6 +128,7 @@ def add(document_id: str) -> Response:
 
 @blueprint.put("/<chunk_id>")
 @blueprint.patch("/<chunk_id>")
+@described(Chunk, body=ChunkChange, example=EXAMPLE | {"available": True})
 def update(document_id: str, chunk_id: str) -> Response:
     """Change a passage's content, keywords, questions, or whether it is found at all (`available`)."""
     body = read_object()
@@ -69,6 +143,7 @@ def update(document_id: str, chunk_id: str) -> Response:
 
 
 @blueprint.delete("")
+@described(Deleted, body=ChunkDeletion, example={"chunk_ids": [EXAMPLE_IDS["chunk_id"]]})
 def delete_many(document_id: str) -> Response:
     """Take passages out of a document by id, or all with `delete_all` true."""
     body = read_object()
@@ -102,5 +177,5 @@ def _shown(chunk: DatasetChunk, document: DatasetDocument) -> dict[str, Any]:
         "docnm_kwd": document.name, "dataset_id": chunk.dataset_id, "important_keywords": chunk.important_keywords,
         "questions": chunk.questions, "tag_kwd": [], "image_id": "", "available": bool(chunk.available),
         "positions": chunk.positions, "heading": chunk.heading, "page": chunk.page,
-        "create_timestamp": chunk.create_time / 1000,
+        "create_timestamp": (chunk.create_time or document.create_time) / 1000,  # 0: by a server that kept no time
     }

@@ -9,13 +9,13 @@ from api.cli_backup import backup, restore
 from api.cli_base import json_option, progress, sentence_on_error, settings_of, tenant_of, tenant_option
 from api.cli_datasets import dataset
 from api.cli_models import model
+from api.cli_progress import migration_progress
 from api.cli_tokens import token
 from api.cli_upkeep import doctor, prune
 from api.demo import QUESTION, ensure_demo
 from api.server import Server, check_port
 from conf import __version__
-from conf.logs import set_up_logs
-from db.database import open_database
+from conf.logs import log_lost_threads, set_up_logs
 from db.migrate import migrate as run_migrations
 
 DEMO_TEXT = """
@@ -58,9 +58,11 @@ def serve(host: str | None, port: int | None, workers: int | None) -> None:
     """
     server = {} if workers is None else {"server": {"workers": workers}}
     settings = settings_of(host=host, port=port, **server)
+    set_up_logs(settings.log_level, settings.secrets)
+    log_lost_threads()
     check_port(settings)
-    open_database(settings)
-    run_migrations(settings)
+    with migration_progress() as told:
+        run_migrations(settings, told)
     Server(settings).run()
 
 
@@ -70,11 +72,13 @@ def serve(host: str | None, port: int | None, workers: int | None) -> None:
 def migrate(as_json: bool) -> None:
     """Bring the database's tables up to date; safe to run at any time, from any number of places.
 
+    Servers of the release before may go on. Interrupted, it goes on where it was when it is run again.
+
     \b
     Example: chatkeep migrate
     """
-    with progress("migrating"):
-        applied = run_migrations(settings_of())
+    with migration_progress() as told:
+        applied = run_migrations(settings_of(), told)
     if as_json:
         click.echo(json.dumps({"applied": applied}))
     else:

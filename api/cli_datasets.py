@@ -9,8 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from api.cli_base import (
     Refusal,
@@ -22,6 +21,7 @@ from api.cli_base import (
     tenant_of,
     tenant_option,
 )
+from api.cli_progress import progress_bars
 from conf.settings import Settings
 from db.models import Dataset, DatasetDocument
 from services.knowledge.datasets import DatasetService
@@ -61,7 +61,7 @@ def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: boo
     models = ModelDirectory.of(settings)
     embedding = models.find_embedding()
     found = DatasetService.ensure(principal, name, embedding.name if embedding else "")
-    with _progress() as progress, closing(Ingestion(settings.ingest, models.find_embedding)) as ingestion:
+    with progress_bars() as progress, closing(Ingestion(settings.ingest, models.find_embedding)) as ingestion:
         ingestion.open()
         ids, changed = _put(principal, found, paths, progress, settings)
         ingestion.wake()
@@ -93,11 +93,6 @@ def list_datasets(tenant: str, as_json: bool) -> None:
         return
     for row in rows:
         click.echo(f"{row['id']}  {row['documents']} documents, {row['chunks']} chunks  {row['name']}")
-
-
-def _progress() -> Progress:
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
 
 
 def _put(

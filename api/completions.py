@@ -3,14 +3,21 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 from flask import Blueprint, Response, g, request
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import flag, limits, read_object, shown, text_field
+from api.body import Flag, Name, flag, limits, read_object, shown, text_field
+from api.described import EXAMPLE_IDS, described
 from api.question_fields import (
+    ROLES,
+    Content,
+    Idempotent,
+    Pipeline,
     checked_message,
     conflict_policy,
     find_model,
@@ -19,8 +26,8 @@ from api.question_fields import (
     refuse_foreign_session,
     refuse_too_many,
 )
-from api.ragflow_frames import RagflowFrames, failure_frame, plain
-from api.responses import envelope, success
+from api.ragflow_frames import Answer, AnswerEvent, FailureEvent, RagflowFrames, failure_frame, plain
+from api.responses import Refusal, envelope, success
 from api.sse import stream
 from db.models import Dialog
 from services.completions import Ask
@@ -40,13 +47,68 @@ REQUEST_KEYS = {
 }
 
 
+@with_config(extra="allow")
+class GivenMessage(TypedDict):
+    """A message of the client's; other keys of at most 16 KB stay on a question."""
+
+    role: Annotated[str, Field(json_schema_extra={"enum": [*ROLES]})]
+    content: Content
+    id: NotRequired[Name | None]
+
+
+@with_config(extra="allow", json_schema_extra={"anyOf": [{"required": ["messages"]}, {"required": ["question"]}]})
+class Question(Pipeline, total=False):
+    """A question, by itself or as the last of `messages`; those before it count with `pass_all_history_messages`."""
+
+    messages: Annotated[list[GivenMessage], Field(min_length=1, json_schema_extra={"maxItems": "limits.messages"})]
+    question: Content
+    files: Any
+    chat_id: Name | None
+    conversation_id: Annotated[Name | None, Field(description="an older name of `session_id`")]
+    user_id: Annotated[Name | None, Field(description="of the session that this call creates")]
+    llm_id: str | None
+    stream: Annotated[Flag, Field(description="true where absent")]
+    legacy: Annotated[Flag, Field(description="whether each frame repeats the whole text, as older clients want it")]
+    pass_all_history_messages: Annotated[Flag, Field(description="yes, no, on and off count too")]
+    pass_all_history: Annotated[Flag, Field(description="another name of `pass_all_history_messages`")]
+    store_history_messages: Annotated[Flag, Field(description="false needs `pass_all_history_messages`")]
+    store_history: Annotated[Flag, Field(description="another name of `store_history_messages`")]
+
+
+@with_config(extra="allow")
+class Unanswered(TypedDict):
+    """What stands in an answer's place; a failed answer has the keys of a stream's last event."""
+
+    answer: str
+    reference: list[Any]
+    session_id: str | None
+    id: str | None
+
+
+class NoAnswer(Refusal):
+    """A refusal that clients can read as an answer."""
+
+    data: Unanswered | None  # type: ignore[misc]
+
+
+_described = described(
+    Answer, body=Question, headers=Idempotent, frame=AnswerEvent | FailureEvent, refusal=NoAnswer, statuses=(409,),
+    example={
+        "chat_id": EXAMPLE_IDS["chat_id"], "session_id": EXAMPLE_IDS["session_id"], "stream": False,
+        "messages": [{"role": "user", "content": "How do I reset my password?"}],
+    },
+)
+
+
 @blueprint.post("/chat/completions")
+@_described
 def complete() -> Response:
     """Ask a question; a chat's id in the body says which chat answers and keeps it."""
     return _complete("")
 
 
 @blueprint.post("/chats/<chat_id>/completions")
+@_described
 def complete_in_chat(chat_id: str) -> Response:
     """The same with the chat in the path; one in the body wins."""
     return _complete(chat_id)

@@ -1,18 +1,21 @@
 """Datasets over RAGFlow's API."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from flask import Blueprint, Response, request
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import descending, ids_of, paging, read_object
-from api.chats import order_field
-from api.deletions import report
-from api.responses import dumps, envelope, success, times
+from api.body import Deletion, descending, ids_of, paging, read_object
+from api.chats import Listing, order_field
+from api.deletions import Report, report
+from api.described import EXAMPLE_IDS, described
+from api.responses import Advised, Times, dumps, envelope, success, times
 from db.models import Dataset
 from services.errors import InvalidArgument, InvalidData
-from services.knowledge.datasets import DatasetService
+from services.knowledge.datasets import NAME_LENGTH, DatasetService
 
 blueprint = Blueprint("datasets", __name__, url_prefix="/api/v1/datasets")
 blueprint.before_request(authenticate)
@@ -20,7 +23,54 @@ blueprint.before_request(authenticate)
 CHUNK_METHOD = "naive"  # the only one there is: by headings, paragraphs and pages
 
 
+FileName = Annotated[str, Field(pattern=r"\S", max_length=NAME_LENGTH)]
+EXAMPLE = {"name": "Handbook", "description": "What new colleagues ask."}
+
+
+class DatasetChange(TypedDict, total=False):
+    """What a dataset may be given; other fields of RAGFlow's have no effect, and the answer says so."""
+
+    name: FileName
+    description: str | None
+    avatar: str | None
+    embedding_model: Annotated[str | None, Field(description="a name of `GET /api/v1/models?type=embedding`")]
+    chunk_method: Any
+    permission: Any
+
+
+class NewDataset(DatasetChange):
+    name: FileName  # type: ignore[misc]
+
+
+class DatasetList(Listing, total=False):
+    keywords: str
+
+
+class DatasetRow(Times):
+    """A dataset. `embedding_model` is empty where passages are found by words alone."""
+
+    id: str
+    tenant_id: str
+    created_by: str
+    name: str
+    description: str | None
+    avatar: str | None
+    embedding_model: str
+    permission: Literal["me"]
+    chunk_method: str
+    parser_config: dict[str, Any]
+    pagerank: Literal[0]
+    status: str
+    document_count: int
+    chunk_count: int
+
+
+class AdvisedDataset(DatasetRow, Advised):
+    """A dataset, with what of the request has no effect."""
+
+
 @blueprint.post("")
+@described(AdvisedDataset, body=NewDataset, example=EXAMPLE)
 def create() -> Response:
     """Create a dataset; its vectors are made by the operator's embedding model, where there is one."""
     body = read_object()
@@ -34,6 +84,7 @@ def create() -> Response:
 
 
 @blueprint.get("")
+@described(list[DatasetRow], query=DatasetList, beside={"total_datasets": int})
 def list_datasets() -> Response:
     """One page of the caller's datasets, with their number over all pages as `total_datasets`."""
     page, size = paging()
@@ -45,12 +96,14 @@ def list_datasets() -> Response:
 
 
 @blueprint.get("/<dataset_id>")
+@described(DatasetRow)
 def get(dataset_id: str) -> Response:
     """One dataset."""
     return success(_shown(DatasetService.get_by_id(principal(), dataset_id)))
 
 
 @blueprint.put("/<dataset_id>")
+@described(AdvisedDataset, body=DatasetChange, example=EXAMPLE | {"name": "Staff handbook"})
 def update(dataset_id: str) -> Response:
     """Change name, description or avatar; the embedding model stays, since the vectors were made with it."""
     body = read_object()
@@ -64,6 +117,7 @@ def update(dataset_id: str) -> Response:
 
 
 @blueprint.delete("")
+@described(Report, body=Deletion, example={"ids": [EXAMPLE_IDS["dataset_id"]]})
 def delete_many() -> Response:
     """Erase datasets by id, or all of the caller's with `delete_all` true; their documents go with them."""
     body = read_object()

@@ -4,9 +4,21 @@ from collections.abc import Callable
 from typing import Any
 
 from flask import Response
+from typing_extensions import TypedDict
 
 from api.responses import success
 from services.errors import InvalidData
+
+
+class Report(TypedDict, total=False):
+    """How many went; `errors` has a sentence for each id that didn't. Empty where nothing was named."""
+
+    success_count: int
+    errors: list[str]
+
+
+class Deleted(Report, total=False):
+    deleted: int
 
 
 def report(

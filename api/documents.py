@@ -1,16 +1,20 @@
 """Documents of a dataset over RAGFlow's API: upload, parse, follow, replace, read, delete."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from flask import Blueprint, Response, g, request
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import descending, ids_of, paging, read_files, read_object
-from api.chats import order_field
-from api.deletions import report
-from api.responses import http_date, success, times
+from api.body import Deletion, descending, ids_of, paging, read_files, read_object
+from api.chats import Listing, order_field
+from api.datasets import FileName
+from api.deletions import Deleted, Report, report
+from api.described import EXAMPLE_IDS, described
+from api.responses import Times, http_date, success, times
 from db.models import Dataset, DatasetDocument
 from services.errors import InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
@@ -21,6 +25,63 @@ blueprint.before_request(authenticate)
 
 RUNS = {"0": "UNSTART", "1": "RUNNING", "2": "CANCEL", "3": "DONE", "4": "FAIL"}  # RAGFlow knows both spellings
 NOT_THERE = "The dataset doesn't own the document {id}"
+BINARY, PDF = "application/octet-stream", "application/pdf"  # what a file goes out as
+
+Moment = Annotated[int, Field(ge=0, lt=10**15, description="epoch milliseconds; 0 is no bound")]
+State = Annotated[str, Field(json_schema_extra={"enum": [*RUNS, *RUNS.values()]})]
+
+
+class DocumentList(Listing, total=False):
+    """The same, and documents of these ids, states and times of creation only."""
+
+    keywords: str
+    ids: list[str]
+    run: list[State]
+    create_time_from: Moment
+    create_time_to: Moment
+
+
+class DocumentChange(TypedDict, total=False):
+    """What a document may be given."""
+
+    name: FileName
+    meta_fields: Annotated[dict[str, Any], Field(description="what filters compare")]
+
+
+class DocumentIds(TypedDict):
+    """Documents of the dataset."""
+
+    document_ids: Annotated[list[str], Field(min_length=1, json_schema_extra={"maxItems": "limits.ids"})]
+
+
+class DocumentRow(Times):
+    """A document and how far its parsing is; `progress` is -1 after a failure."""
+
+    id: str
+    dataset_id: str
+    name: str
+    location: str | None
+    size: int
+    chunk_count: int
+    token_count: Literal[0]
+    run: Annotated[str, Field(json_schema_extra={"enum": [*RUNS.values()]})]
+    progress: float
+    progress_msg: str
+    process_begin_at: str | None
+    process_duration: float
+    meta_fields: dict[str, Any]
+    chunk_method: str
+    parser_config: dict[str, Any]
+    source_type: str
+    type: str
+    status: str
+    created_by: str
+    thumbnail: None
+
+
+class DocumentPage(TypedDict):
+    docs: list[DocumentRow]
+    total: int
 
 
 @blueprint.url_value_preprocessor
@@ -40,15 +101,15 @@ def dataset() -> Dataset:
 
 
 @blueprint.post("/documents")
+@described(list[DocumentRow], files=True)
 def upload() -> Response:
-    """Keep files; a file of a name that is there replaces it. They are parsed when that is asked for."""
-    kept = [
-        DocumentService.put(principal(), dataset().id, name, content, parse=False)[0] for name, content in read_files()
-    ]
+    """Keep files, all or none; one of a name that is there replaces it. They are parsed when that is asked for."""
+    kept = DocumentService.put_all(principal(), dataset().id, read_files())
     return success([_shown(document) for document in kept])
 
 
 @blueprint.get("/documents")
+@described(DocumentPage, query=DocumentList)
 def list_documents() -> Response:
     """One page of the dataset's documents, with their state and their number over all pages."""
     page, size = paging()
@@ -63,18 +124,20 @@ def list_documents() -> Response:
 
 
 @blueprint.get("/documents/<document_id>")
+@described(None, media=(BINARY, PDF))
 def download(document_id: str) -> Response:
     """The file as it came. Never shown by a browser as a page of ours: it is somebody's upload."""
     document = DocumentService.get(principal(), dataset().id, document_id)
     content = DocumentService.content(principal(), document)
     is_pdf = content[:5] == b"%PDF-"
-    answer = Response(content, mimetype="application/pdf" if is_pdf else "application/octet-stream")
+    answer = Response(content, mimetype=PDF if is_pdf else BINARY)
     answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(document.name)}"
     return answer
 
 
 @blueprint.put("/documents/<document_id>")
 @blueprint.patch("/documents/<document_id>")
+@described(DocumentRow, body=DocumentChange, example={"meta_fields": {"language": "English"}})
 def update(document_id: str) -> Response:
     """Change a document's name or its `meta_fields`, which filters compare."""
     body = read_object()
@@ -87,6 +150,7 @@ def update(document_id: str) -> Response:
 
 
 @blueprint.delete("/documents")
+@described(Deleted, body=Deletion, example={"ids": [EXAMPLE_IDS["document_id"]]})
 def delete_many() -> Response:
     """Take documents out of the dataset by id, or all with `delete_all` true."""
     body = read_object()
@@ -103,6 +167,7 @@ def delete_many() -> Response:
 
 @blueprint.post("/chunks")
 @blueprint.post("/documents/parse")
+@described(Report, body=DocumentIds, example={"document_ids": [EXAMPLE_IDS["document_id"]]})
 def parse() -> Response:
     """Have documents parsed in the background; one that was parsed before is parsed again."""
     return _turn(DocumentService.start)
@@ -110,6 +175,7 @@ def parse() -> Response:
 
 @blueprint.delete("/chunks")
 @blueprint.post("/documents/stop")
+@described(Report, body=DocumentIds, example={"document_ids": [EXAMPLE_IDS["document_id"]]})
 def stop() -> Response:
     """Cancel the parsing of documents; passages that they had before stay."""
     return _turn(DocumentService.stop)

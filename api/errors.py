@@ -13,10 +13,11 @@ from peewee import InterfaceError, OperationalError
 from playhouse.pool import MaxConnectionsExceeded
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
-from api.app_state import under
+from api.app_state import chatkeep, under
 from api.body import STRING_BODY, StringBody
 from api.openai_errors import openai_refusal, speaks_openai
 from api.responses import envelope
+from conf.logs import redact
 from db.document import DocumentConflict, DocumentMissing, DocumentTooNew
 from db.jsontext import IntegerTooBig
 from services.errors import (
@@ -74,7 +75,7 @@ def on_domain_error(error: Exception) -> Response:
 
 def refuse(code: int, status: int, message: str, fields: dict[str, Any] | None = None) -> Response:
     """One refusal in the words of the route it came from."""
-    fields = dict(fields or {})
+    message, fields = redact(message), dict(fields or {})  # it may repeat what stood in the wrong place
     retry_after = fields.pop("retry_after", None)
     if speaks_openai():
         named = {name: fields.get(name) for name in ("code", "param")}
@@ -109,7 +110,7 @@ def on_database_trouble(error: Exception) -> Response:
 def on_http_error(error: HTTPException) -> Response:
     if speaks_openai():
         status = error.code or 500
-        return refuse(status, status, f"Not Found: {request.path}" if status == 404 else str(error.description))
+        return refuse(status, status, f"Not Found: {_path()}" if status == 404 else str(error.description))
     if isinstance(error, MethodNotAllowed):
         status = 200 if under("/api/v1") else 405
         return envelope(100 if status == 200 else 405, METHOD_TEXT, None, status)
@@ -117,12 +118,19 @@ def on_http_error(error: HTTPException) -> Response:
         return refuse(413, 413, "the body is larger than the limit of this route")
     status = error.code or 500
     if status == 404:
-        return envelope(404, f"Not Found: {request.path}", None, 404, error="Not Found")
+        return envelope(404, f"Not Found: {_path()}", None, 404, error="Not Found")
     return envelope(status, error.description or error.name, None, status)
+
+
+def _path() -> str:
+    """The path that was asked for, without the credentials that it may hold: below this one stands a token."""
+    above, tokens, _ = request.path.partition("/api/v1/system/tokens/")
+    return redact(f"{above}{tokens}<token>" if tokens else request.path)
 
 
 def on_bug(error: Exception) -> Response:
     log.error("request failed", exc_info=error)
+    chatkeep().metrics.bugs.inc()
     return refuse(100, 500, OUR_BUG)
 
 

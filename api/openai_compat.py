@@ -5,16 +5,20 @@ looks like isn't: RAGFlow's envelope on RAGFlow's paths, OpenAI's error on `/v1`
 """
 
 from collections.abc import Iterable
+from functools import partial
+from typing import Any, Literal
 
 from flask import Blueprint, Response
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
 from api.body import limits, read_object
+from api.described import EXAMPLE_IDS, described
 from api.openai_errors import failed_answer, openai_refusal
-from api.openai_fields import Completion, metadata_options, read_completion
-from api.openai_frames import Form, OpenAIFrames
-from api.question_fields import find_model, refuse_foreign_session
+from api.openai_fields import Completion, CompletionBody, metadata_options, read_completion
+from api.openai_frames import ChatCompletion, CompletionEvent, Form, OpenAIFrames
+from api.question_fields import Idempotent, find_model, refuse_foreign_session
 from api.responses import dumps
 from api.sse import stream
 from db.models import Dialog
@@ -32,9 +36,35 @@ blueprint.before_request(authenticate)
 
 PLACEHOLDER = "model"  # RAGFlow's word for the chat's own model
 
+FAILURES = (400, 409, 429, 500, 502, 503, 504)  # of an answer: openai_errors.py
+EXAMPLE: dict[str, Any] = {
+    "model": PLACEHOLDER, "messages": [{"role": "user", "content": "How do I reset my password?"}], "stream": False,
+}
+
+
+class Model(TypedDict):
+    """A chat as a model."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    name: str
+
+
+class ModelList(TypedDict):
+    object: Literal["list"]
+    data: list[Model]
+
+
+_completing = partial(
+    described, ChatCompletion, body=CompletionBody, headers=Idempotent, frame=CompletionEvent
+)
+
 
 @ragflow_blueprint.post("/openai/<chat_id>/chat/completions")
 @ragflow_blueprint.post("/chats_openai/<chat_id>/chat/completions")
+@_completing(example=EXAMPLE, statuses=FAILURES)
 def complete_in_chat(chat_id: str) -> Response:
     """Ask a chat. `model` is the text "model", or names another model of this server to answer with."""
     asked = read_completion(read_object(limits().upload_bytes))
@@ -50,12 +80,14 @@ def complete_in_chat(chat_id: str) -> Response:
 
 @ragflow_blueprint.get("/openai/<chat_id>/models")
 @ragflow_blueprint.get("/chats_openai/<chat_id>/models")
+@described(ModelList)
 def list_model_of_chat(chat_id: str) -> Response:
     """The chat as the one model of its path."""
     return _json(_list([_own_chat(chat_id)]))
 
 
 @blueprint.post("/chat/completions")
+@_completing(example=EXAMPLE | {"model": EXAMPLE_IDS["chat_id"]}, statuses=(404, *FAILURES))
 def complete() -> Response:
     """Ask the chat whose id or name `model` is."""
     asked = read_completion(read_object(limits().upload_bytes))
@@ -67,12 +99,14 @@ def complete() -> Response:
 
 
 @blueprint.get("/models")
+@described(ModelList)
 def list_models() -> Response:
     """The caller's chats as models, newest first."""
     return _json(_list(DialogService.names(principal())))
 
 
 @blueprint.get("/models/<path:chat_id>")
+@described(Model, statuses=(404,))
 def get_model(chat_id: str) -> Response:
     """One chat as a model, by its id or its name."""
     return _json(_shown(_chat_as_model(chat_id)))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from flask import Response
+from typing_extensions import TypedDict
 
 from api.app_state import under
 from api.responses import dumps
@@ -21,6 +22,27 @@ _STATUSES: dict[str, int] = {
 _WORDS: dict[str, str] = {
     ErrorCode.RATE_LIMIT: "rate_limit_exceeded", ErrorCode.CONTEXT_TOO_LONG: "context_length_exceeded",
 }
+
+
+class OpenAIError(TypedDict):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(TypedDict):
+    """A refusal in OpenAI's words."""
+
+    error: OpenAIError
+
+
+class EnvelopedError(ErrorBody):
+    """The same beside RAGFlow's envelope, for OpenAI's clients on RAGFlow's paths."""
+
+    code: int
+    message: str
+    data: None
 
 
 def speaks_openai() -> bool:

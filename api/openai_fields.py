@@ -1,10 +1,16 @@
 """What the body of a chat completion may hold: one ordered list of checks, in RAGFlow's order, with its texts."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
-from api.body import flag, shown, text_field
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
+
+from api.body import Flag, flag, shown, text_field
 from api.question_fields import (
+    Content,
+    Filter,
+    Pipeline,
     checked_message,
     conflict_policy,
     idempotency_key,
@@ -25,6 +31,47 @@ REQUEST_KEYS = {
 EXTRA_KEYS = ("reference", "reference_metadata", "metadata_condition")
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 NO_ROLES = ("tool", "function")  # calls of a client's tools: a chat has none
+
+
+class Part(TypedDict):
+    """A part of a message; of other parts than text nothing is read."""
+
+    type: str
+    text: NotRequired[Content]
+
+
+@with_config(extra="allow")
+class OpenAIMessage(TypedDict):
+    """A message as OpenAI's clients send it; calls and answers of tools are left out."""
+
+    role: Annotated[str, Field(json_schema_extra={"enum": [*ROLES, *NO_ROLES]})]
+    content: NotRequired[Content | list[Part] | None]
+
+
+class Metadata(TypedDict, total=False):
+    """Which documents' metadata the reference shows."""
+
+    fields: list[Any] | None
+
+
+class Extra(TypedDict, total=False):
+    """What is ours of a completion."""
+
+    reference: Annotated[Flag, Field(description="whether the answer comes with its passages")]
+    reference_metadata: Metadata | None
+    metadata_condition: Filter | None
+
+
+class CompletionBody(Extra, Pipeline):
+    """A chat completion of OpenAI's. `session_id` answers in a session, whose history is the stored one."""
+
+    model: str | None
+    messages: Annotated[list[OpenAIMessage], Field(min_length=1, json_schema_extra={"maxItems": "limits.messages"})]
+    stream: NotRequired[Annotated[Flag, Field(description="false where absent")]]
+    max_completion_tokens: NotRequired[float | None]
+    user: NotRequired[Any]
+    stream_options: NotRequired[Any]
+    extra_body: NotRequired[Extra | None]
 
 
 @dataclass(frozen=True, slots=True)

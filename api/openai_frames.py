@@ -6,9 +6,12 @@ No chunk has empty `choices`: usage, and the reference where it is wanted, ride 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NotRequired
 
-from api.openai_errors import error_event
+from typing_extensions import TypedDict
+
+from api.openai_errors import ErrorBody, error_event
+from api.responses import Passage
 from services.events import End, Event, FinishReason, ReasoningDelta, Sources, TextDelta, Usage
 from services.runs.reading import Reading
 from services.thinking import ThinkingSplitter
@@ -19,6 +22,77 @@ DONE = b"[DONE]"
 _FINISH = {
     FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.INTERRUPTED: "length",
 }
+
+
+class ReasoningTokens(TypedDict):
+    reasoning_tokens: int
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
+class CompletionUsage(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    completion_tokens_details: ReasoningTokens
+
+
+class SaidMessage(TypedDict):
+    role: Literal["assistant"]
+    content: str
+    reasoning_content: str | None
+    reference: NotRequired[list[Passage]]
+
+
+class Choice(TypedDict):
+    index: Literal[0]
+    message: SaidMessage
+    finish_reason: Literal["stop", "length"]
+    logprobs: None
+
+
+class CompletionNames(TypedDict):
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    session_id: NotRequired[str]
+
+
+class ChatCompletion(CompletionNames):
+    """A whole answer."""
+
+    object: Literal["chat.completion"]
+    choices: list[Choice]
+    usage: CompletionUsage
+
+
+class ChunkDelta(TypedDict):
+    role: NotRequired[Literal["assistant"]]
+    content: str | None
+    function_call: None
+    tool_calls: None
+    reasoning_content: str | None
+    reference: NotRequired[list[Passage]]
+    final_content: NotRequired[str]
+
+
+class ChunkChoice(TypedDict):
+    index: Literal[0]
+    delta: ChunkDelta
+    finish_reason: Literal["stop", "length"] | None
+    logprobs: None
+
+
+class ChatCompletionChunk(CompletionNames):
+    """A piece of an answer. The last event is the text [DONE], or an error."""
+
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChunkChoice]
+    usage: CompletionUsage | None
+
+
+CompletionEvent = ChatCompletionChunk | ErrorBody | Literal["[DONE]"]
 
 
 @dataclass(frozen=True, slots=True)

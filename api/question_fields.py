@@ -1,17 +1,20 @@
 """What a question's body may hold, on every route that asks one."""
 
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
 from flask import request
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import principal
-from api.body import limits, shown, text_field
+from api.body import IdList, Name, limits, shown, text_field
 from api.responses import dumps
 from db.models import Dialog
 from services.completions import OnConflict
 from services.conversation_service import ConversationService
 from services.errors import InvalidArgument, InvalidData, NotFound
+from services.knowledge.metadata import OPERATORS
 from services.rag.chat_models import ChatModel
 from services.rag.prompts import SAMPLING
 
@@ -21,6 +24,45 @@ OUR_KEYS = {
     "tool_calls", "tool_call_id", "tool_name", "encrypted_value", "activity_type", "step", "subagent_run_id",
     "hidden", "token_count", "thumbup", "feedback",
 }
+ROLES = ("user", "assistant", "system")
+
+Content = Annotated[str, Field(
+    json_schema_extra={"maxLength": "limits.message_bytes"}, description="the bound counts bytes of UTF-8"
+)]
+Idempotent = TypedDict("Idempotent", {"Idempotency-Key": NotRequired[Name]})
+
+
+class Condition(TypedDict):
+    """A comparison with a document's `meta_fields`."""
+
+    name: Annotated[str, Field(min_length=1)]
+    comparison_operator: NotRequired[Annotated[str, Field(json_schema_extra={"enum": [*OPERATORS]})]]
+    value: NotRequired[Any]
+
+
+class Filter(TypedDict, total=False):
+    """Which documents are searched."""
+
+    logic: Literal["and", "or"]
+    conditions: list[Condition]
+
+
+@with_config(extra="allow")
+class Pipeline(TypedDict, total=False):
+    """What a question asks of the pipeline. Other keys fill the places of the chat's system prompt."""
+
+    session_id: Name | None
+    temperature: float | None
+    top_p: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    max_tokens: float | None
+    quote: Any
+    doc_ids: Annotated[IdList | str, Field(description="ids in a list, or in a text with commas")]
+    on_conflict: Annotated[
+        OnConflict | Literal[""] | None,
+        Field(description="what happens where the session answers another question; queue if absent"),
+    ]
 
 
 def refuse_too_many(messages: list[Any]) -> None:
@@ -32,7 +74,7 @@ def refuse_too_many(messages: list[Any]) -> None:
 def checked_message(message: dict[str, Any]) -> dict[str, Any]:
     """A client's message without the keys that are ours. Raises InvalidArgument."""
     role, content = message["role"], message["content"]
-    if role not in ("user", "assistant", "system"):
+    if role not in ROLES:
         raise InvalidArgument(f"a message's `role` must be user, assistant or system, not {shown(role)}")
     if not isinstance(content, str):
         raise InvalidArgument(f"a message's `content` must be a text, not {shown(content)}")

@@ -4,11 +4,88 @@ A stream ends once: by `data: true`, or by the one frame of a failure.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, NotRequired
 
-from services.events import Event, FinishReason
+from typing_extensions import TypedDict
+
+from api.responses import DocumentCount, Passage
+from services.events import ErrorCode, Event, FinishReason
 from services.runs.reading import Reading
 from services.structure_answer import Frame, Turn, structure_answer
+
+
+class Reference(TypedDict):
+    """What an answer rests on."""
+
+    total: int
+    chunks: list[Passage]
+    doc_aggs: list[DocumentCount]
+
+
+class TokenCounts(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Named(TypedDict):
+    """`id` is the turn's; without a chat nothing is stored and there is no session."""
+
+    id: str
+    session_id: str | None
+    chat_id: NotRequired[str]
+    run_id: str
+
+
+class Answer(Named):
+    """A whole answer; in a stream the last frame, whose `answer` is empty, since the deltas have said it."""
+
+    answer: str
+    reference: Reference
+    audio_binary: None
+    prompt: str
+    created_at: float | None
+    final: Literal[True]
+    finish_reason: FinishReason
+    usage: NotRequired[TokenCounts]
+
+
+class NoPassages(TypedDict):
+    chunks: list[Passage]
+
+
+class Delta(Named):
+    """A piece of an answer."""
+
+    answer: str
+    reference: NoPassages
+    audio_binary: None
+    final: Literal[False]
+    start_to_think: NotRequired[Literal[True]]
+    end_to_think: NotRequired[Literal[True]]
+
+
+class Failure(Named):
+    """The end of an answer that failed."""
+
+    answer: str
+    reference: list[Passage]
+    final: Literal[True]
+    finish_reason: Literal[FinishReason.ERROR]
+    error_code: ErrorCode
+
+
+class AnswerEvent(TypedDict):
+    code: Literal[0]
+    message: str
+    data: Delta | Answer | Literal[True]
+
+
+class FailureEvent(TypedDict):
+    code: Literal[500]
+    message: str
+    data: Failure
+
 
 TERMINATOR = {"code": 0, "message": "", "data": True}
 

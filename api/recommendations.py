@@ -1,13 +1,15 @@
 """Questions that somebody may ask next, over RAGFlow's route and its older name."""
 
-from typing import Any
+from typing import Any, NotRequired
 
 from flask import Blueprint, Response
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import ids_of, limits, read_object, text_field
-from api.question_fields import find_model
+from api.body import IdList, Name, ids_of, limits, read_object, text_field
+from api.described import described
+from api.question_fields import Content, find_model
 from api.responses import success
 from services.dialog_service import DialogService
 from services.errors import InvalidArgument
@@ -17,8 +19,16 @@ blueprint = Blueprint("recommendations", __name__, url_prefix="/api/v1")
 blueprint.before_request(authenticate)
 
 
+class Asked(TypedDict):
+    question: Content
+    chat_id: NotRequired[Name | None]
+    dataset_ids: NotRequired[IdList]
+    search_id: NotRequired[Any]
+
+
 @blueprint.post("/chat/recommendation")
 @blueprint.post("/sessions/related_questions")
+@described(list[str], body=Asked, example={"question": "How do I reset my password?"})
 def recommend() -> Response:
     """Questions near `question`, by the model of the chat if `chat_id` names one, else by the default model.
 

@@ -1,23 +1,157 @@
 """Envelopes: `{code, message, data}` on every JSON answer, and RAGFlow's shapes of our rows."""
 
 from email.utils import formatdate
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
 import orjson
 from flask import Response
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from db.document import DocumentText
 from db.models import Dialog, DocumentRow
+from services.events import ErrorCode, FinishReason
 from services.messages import ragflow_view
+
+
+class Times(TypedDict):
+    """Epoch milliseconds, and the same as an HTTP date in UTC."""
+
+    create_time: int
+    create_date: str
+    update_time: int
+    update_date: str
+
+
+class Refusal(TypedDict):
+    """`code` says what is wrong: 101 an argument, 102 what is stored doesn't allow it, 109 another's or unknown chat,
+    100 a body that is a JSON text, or a fault of the server; else the HTTP status."""
+
+    code: Annotated[int, Field(ge=100)]
+    message: str
+    data: dict[str, Any] | Literal[False] | None
+    error: NotRequired[str]
+
+
+class Chat(Times):
+    """A chat: its model, its prompt, its datasets."""
+
+    id: str
+    tenant_id: str
+    name: str
+    description: str | None
+    icon: str | None
+    language: str | None
+    llm_id: str
+    tenant_llm_id: str | None
+    llm_setting: dict[str, Any]
+    prompt_type: str
+    prompt_config: dict[str, Any]
+    meta_data_filter: dict[str, Any] | None
+    similarity_threshold: float
+    vector_similarity_weight: float
+    top_n: int
+    top_k: int
+    do_refer: str
+    rerank_id: str
+    tenant_rerank_id: str | None
+    status: str
+    dataset_ids: list[str]
+    kb_names: list[str]
+
+
+class Advised(TypedDict, total=False):
+    """Sentences about what the request asks for and this server doesn't do."""
+
+    warnings: list[str]
+
+
+@with_config(extra="allow")
+class Message(TypedDict):
+    """One entry of a session; `id` names its turn. A client's own keys stay on its messages."""
+
+    role: str
+    content: str
+    id: NotRequired[str]
+    uid: NotRequired[str]
+    seq: NotRequired[int]
+    created_at: NotRequired[float]
+    finish_reason: NotRequired[FinishReason]
+    run_id: NotRequired[str]
+    token_count: NotRequired[int]
+    error_code: NotRequired[ErrorCode]
+    error_message: NotRequired[str | None]
+    thumbup: NotRequired[bool]
+    feedback: NotRequired[Any]
+
+
+class Passage(TypedDict):
+    """A passage of an answer's reference: these keys, null where nothing is known."""
+
+    id: str | None
+    content: str | None
+    document_id: str | None
+    document_name: str | None
+    dataset_id: str | None
+    image_id: str | None
+    positions: list[Any] | None
+    url: str | None
+    similarity: float | None
+    vector_similarity: float | None
+    term_similarity: float | None
+    row_id: Any
+    doc_type: str | None
+    document_metadata: dict[str, Any] | None
+
+
+class DocumentCount(TypedDict):
+    """How many passages come from a document."""
+
+    doc_id: str | None
+    doc_name: str | None
+    count: int
+
+
+class Slot(TypedDict):
+    """What the answer of one turn rests on; `citations` are indexes into `chunks`."""
+
+    message_id: str
+    chunks: list[Passage]
+    doc_aggs: list[DocumentCount]
+    citations: NotRequired[list[int]]
+
+
+class LightSession(Times):
+    """A session without its messages."""
+
+    id: str
+    chat_id: str
+    name: str | None
+    user_id: str
+
+
+class Session(LightSession):
+    """A session with all its messages, and the reference of each turn."""
+
+    messages: list[Message]
+    reference: list[Slot]
 
 
 def dumps(value: Any) -> bytes:
     return orjson.dumps(value)
 
 
+class Envelope(Response):
+    """An answer that knows its code: log and metrics tell it."""
+
+    code: int
+
+
 def envelope(code: int, message: str, data: Any, status: int = 200, **more: Any) -> Response:
     body = dumps({"code": code, "message": message, "data": data} | more)
-    return Response(body, status, mimetype="application/json")
+    response = Envelope(body, status, mimetype="application/json")
+    response.code = code
+    return response
 
 
 def success(data: Any, message: str = "success") -> Response:

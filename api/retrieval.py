@@ -1,14 +1,18 @@
 """Passages for a question, without a chat: RAGFlow's retrieval route."""
 
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 from flask import Blueprint, Response
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import flag, ids_of, read_object
+from api.body import Flag, IdList, flag, ids_of, read_object
 from api.datasets import text_of
-from api.responses import dumps, success
+from api.described import EXAMPLE_IDS, described
+from api.question_fields import Filter
+from api.responses import Advised, DocumentCount, Passage, dumps, success
 from services.chat_advice import warnings
 from services.errors import InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
@@ -23,8 +27,42 @@ blueprint.before_request(authenticate)
 IGNORED = ("keyword", "cross_languages", "use_kg", "toc_enhance")
 MOST = 1_024  # passages
 
+Part = Annotated[float, Field(ge=0, description="more than 1 counts as 1")]
+
+
+class Wish(TypedDict):
+    """A question to datasets. `similarity = weight * vector + (1 - weight) * term`, each from 0 to 1."""
+
+    dataset_ids: Annotated[list[str], Field(min_length=1, json_schema_extra={"maxItems": "limits.ids"})]
+    question: NotRequired[str | None]
+    document_ids: NotRequired[IdList]
+    page: NotRequired[Annotated[float, Field(ge=1)] | None]
+    page_size: NotRequired[Annotated[float, Field(ge=1, description=f"more than {MOST} counts as {MOST}")] | None]
+    top_k: NotRequired[Annotated[float, Field(ge=1, description=f"more than {MOST} counts as {MOST}")] | None]
+    similarity_threshold: NotRequired[Part | None]
+    vector_similarity_weight: NotRequired[Part | None]
+    rerank_id: NotRequired[str | None]
+    metadata_condition: NotRequired[Filter | None]
+    highlight: NotRequired[Flag]
+
+
+class FoundPassage(Passage):
+    """A passage; `highlight` is its text with the question's words marked."""
+
+    highlight: NotRequired[str]
+    document_keyword: str | None
+    important_keywords: list[str]
+    available: bool
+
+
+class Found(Advised):
+    chunks: list[FoundPassage]
+    total: int
+    doc_aggs: list[DocumentCount]
+
 
 @blueprint.post("")
+@described(Found, body=Wish, example={"dataset_ids": [EXAMPLE_IDS["dataset_id"]], "question": "reset a password"})
 def retrieve() -> Response:
     """The passages of datasets that fit a question, best first, one page of them."""
     body = read_object()

@@ -8,6 +8,9 @@ import errno
 import signal
 import socket
 import threading
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
@@ -20,6 +23,7 @@ from conf.settings import Settings
 class Server(BaseApplication):  # type: ignore[misc]
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.meeting = Path(mkdtemp(prefix="chatkeep-")) if settings.server.workers > 1 else None
         super().__init__()
 
     def load_config(self) -> None:
@@ -27,9 +31,14 @@ class Server(BaseApplication):  # type: ignore[misc]
             self.cfg.set(name, value)
         self.cfg.set("post_worker_init", drain_before_exit)
         self.cfg.set("worker_exit", lambda arbiter, worker: close_app(worker.wsgi))
+        self.cfg.set("on_exit", self._leave)
 
     def load(self) -> Any:
-        return create_app(self.settings)
+        return create_app(self.settings, meeting=self.meeting)
+
+    def _leave(self, arbiter: Any) -> None:
+        if self.meeting:
+            rmtree(self.meeting, ignore_errors=True)
 
 
 def check_port(settings: Settings) -> None:

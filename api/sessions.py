@@ -1,15 +1,18 @@
 """Sessions of a chat, and what can be done with their messages."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
 from flask import Blueprint, Response, g, request
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from api.auth import authenticate, principal
-from api.body import descending, ids_of, paging, read_object, text_field
-from api.chats import order_field
-from api.deletions import report
-from api.responses import build_session_response, dumps, success
+from api.body import Deletion, Name, descending, ids_of, paging, read_object, text_field
+from api.chats import Listing, order_field
+from api.deletions import Report, report
+from api.described import EXAMPLE_IDS, described
+from api.responses import LightSession, Session, build_session_response, dumps, success
 from db.models import Dialog, DocumentRow
 from services.conversation_service import ConversationService, clip
 from services.dialog_service import DialogService
@@ -19,6 +22,46 @@ blueprint = Blueprint("sessions", __name__, url_prefix="/api/v1/chats/<chat_id>/
 blueprint.before_request(authenticate)
 
 READ_ONLY = {"id", "dialog_id", "chat_id", "user_id", "create_time", "create_date", "update_time", "update_date"}
+FEEDBACK_BYTES = 16_384
+
+SessionName = Annotated[str, Field(pattern=r"\S", description="cut to 255 characters")]
+
+
+class NewSession(TypedDict, total=False):
+    name: SessionName
+    user_id: Annotated[Name | None, Field(description="whose session it is, in the caller's words")]
+
+
+@with_config(extra="forbid")
+class SessionChange(TypedDict, total=False):
+    """A new name; the other keys are read by nobody."""
+
+    name: SessionName | None
+    id: Any
+    dialog_id: Any
+    chat_id: Any
+    user_id: Any
+    create_time: Any
+    create_date: Any
+    update_time: Any
+    update_date: Any
+
+
+class SessionList(Listing, total=False):
+    user_id: str
+    light: Annotated[bool, Field(description="whether messages are left out")]
+
+
+class Vote(TypedDict):
+    """`feedback` stays with a vote down."""
+
+    thumbup: bool
+    feedback: NotRequired[Annotated[Any, Field(description=f"at most {FEEDBACK_BYTES} bytes of JSON")]]
+    set: NotRequired[Annotated[Any, Field(description="read where `thumbup` is absent")]]
+
+
+class SessionOfChat(Session):
+    avatar: str | None
 
 
 @blueprint.url_value_preprocessor
@@ -37,6 +80,7 @@ def _dialog() -> Dialog:
 
 
 @blueprint.post("")
+@described(Session, body=NewSession, example={"name": "Password trouble", "user_id": "user-7"})
 def create() -> Response:
     """Create a session; it begins with the chat's prologue."""
     body = read_object()
@@ -46,6 +90,7 @@ def create() -> Response:
 
 
 @blueprint.get("")
+@described(list[Session | LightSession], query=SessionList)
 def list_sessions() -> Response:
     """One page of the chat's sessions, with their messages unless `light=true`. No total, as in RAGFlow."""
     page, size = paging()
@@ -60,6 +105,7 @@ def list_sessions() -> Response:
 
 
 @blueprint.get("/<session_id>")
+@described(SessionOfChat)
 def get(session_id: str) -> Response:
     """One session whole."""
     session = ConversationService.get_by_id(principal(), session_id)
@@ -70,6 +116,7 @@ def get(session_id: str) -> Response:
 
 @blueprint.patch("/<session_id>")
 @blueprint.put("/<session_id>")
+@described(Session, body=SessionChange, example={"name": "Reset by mail"})
 def update(session_id: str) -> Response:
     """Rename a session. Its messages change by questions and edits only."""
     ConversationService.get_in_chat(principal(), _dialog().id, session_id)
@@ -88,6 +135,7 @@ def update(session_id: str) -> Response:
 
 
 @blueprint.delete("")
+@described(Report | Literal[True], body=Deletion, example={"ids": [EXAMPLE_IDS["session_id"]]})
 def delete_many() -> Response:
     """Erase sessions by id, or all of the chat's with `delete_all` true."""
     body = read_object()
@@ -104,6 +152,7 @@ def delete_many() -> Response:
 
 
 @blueprint.delete("/<session_id>/messages/<message_id>")
+@described(Session, statuses=(409,))
 def delete_turn(session_id: str, message_id: str) -> Response:
     """Remove a question with its answer and their reference; an unknown id changes nothing."""
     session = ConversationService.get_in_chat(principal(), _dialog().id, session_id)
@@ -112,6 +161,7 @@ def delete_turn(session_id: str, message_id: str) -> Response:
 
 
 @blueprint.put("/<session_id>/messages/<message_id>/feedback")
+@described(Session, body=Vote, example={"thumbup": False, "feedback": "too short"}, statuses=(409,))
 def give_feedback(session_id: str, message_id: str) -> Response:
     """Vote on an answer: `thumbup` (older clients: `set`), and a text with a vote down."""
     session = ConversationService.get_in_chat(principal(), _dialog().id, session_id)
@@ -125,8 +175,8 @@ def give_feedback(session_id: str, message_id: str) -> Response:
 
 def _feedback(body: dict[str, Any]) -> Any:
     feedback = body.get("feedback")
-    if feedback is not None and len(dumps(feedback)) > 16_384:
-        raise InvalidArgument(f"`feedback` has {len(dumps(feedback))} bytes; at most 16384 are allowed")
+    if feedback is not None and len(dumps(feedback)) > FEEDBACK_BYTES:
+        raise InvalidArgument(f"`feedback` has {len(dumps(feedback))} bytes; at most {FEEDBACK_BYTES} are allowed")
     return feedback
 
 

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from flask import Response
+from prometheus_client import Gauge
 
+from api.app_state import chatkeep
 from api.responses import dumps
 from services.events import End, Event
 from services.runs.reading import Reading
@@ -33,7 +35,13 @@ def stream(
     Events up to number `after` aren't printed again, but for the run's end.
     """
     headers = HEADERS | {"X-Chatkeep-Run": reading.run_id}
-    return Response(_frames(reading, translate, after, silence, with_ids), headers=headers)
+    frames = _frames(reading, translate, after, silence, with_ids)
+    return Response(_counted(frames, chatkeep().metrics.open_streams), headers=headers)
+
+
+def _counted(frames: Iterable[bytes], streams: Gauge) -> Iterator[bytes]:
+    with streams.track_inprogress():
+        yield from frames
 
 
 def _frames(

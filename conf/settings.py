@@ -7,7 +7,7 @@ Read once at start from the environment (`CHATKEEP_DATABASE_URL`), a `.env` file
 import os
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import (
@@ -79,6 +79,7 @@ class ServerSettings(Section):
     threads: int = Field(64, ge=1, le=10_000, description="requests and open streams at once")
     workers: int = Field(1, ge=1, le=64, description="processes; more than one wants PostgreSQL")
     proxies: int = Field(0, ge=0, le=10, description="trusted proxies in front")
+    metrics: bool = Field(True, description="whether /metrics answers; it needs no token")
     base_path: str = Field("", pattern=r"^(/[^/?#]+)*$", description="path prefix behind a proxy")
     cors_origins: list[str] = Field(default_factory=list, description="origins allowed on token routes")
     drain_delay: float = Field(0, ge=0, le=300, description="seconds the listener stays after SIGTERM")
@@ -183,6 +184,13 @@ class Settings(BaseSettings):
     embedding: EmbeddingSettings = EmbeddingSettings()
     rerank: RerankSettings = RerankSettings()
 
+    @property
+    def secrets(self) -> list[str]:
+        """What no log may show: the models' keys and the databases' passwords."""
+        endpoints = (self.model, *self.models, self.embedding, self.rerank)
+        keys = [endpoint.api_key.get_secret_value().strip() for endpoint in endpoints]
+        return keys + [_password(url) for url in (self.database.url, self.migrate_url)]
+
     @field_validator("model", "embedding", "rerank")
     @classmethod
     def _reachable(cls, section: Endpoint, info: ValidationInfo) -> Endpoint:
@@ -236,6 +244,13 @@ def _is_address(url: str) -> bool:
         return False
     bare = not (parts.username or parts.password or parts.query or parts.fragment)
     return reachable and bare and url.isascii() and not any(sign.isspace() for sign in url)
+
+
+def _password(url: str) -> str:
+    try:
+        return unquote(urlsplit(url).password or "")
+    except ValueError:
+        return ""
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -5,6 +5,7 @@
 fetched to its end, since an open RETURNING keeps SQLite's write lock.
 """
 
+import logging
 import select
 import sqlite3
 import threading
@@ -17,15 +18,18 @@ from typing import Any, TypeVar
 import psycopg2
 import psycopg2.extensions
 import stamina
-from peewee import DatabaseProxy, InterfaceError, InternalError, OperationalError
+import structlog
+from peewee import DatabaseProxy, InterfaceError, InternalError, OperationalError, QueryEvent
 from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase, PooledSqliteDatabase
 
 from conf.settings import DocumentSettings, Settings
 
+_FRESH = 1.0  # seconds after its last use that a connection isn't asked whether it lives
 OWN_CONNECTIONS = 3  # beside the pool: the threads that keep, recover and follow runs
 _SQLITE = "sqlite:///"
 Result = TypeVar("Result")
 
+log = structlog.get_logger()
 database = DatabaseProxy()
 
 # What passes: a lost connection, a restart, a lock held too long, a full pool, a standby not promoted yet.
@@ -52,9 +56,10 @@ POSTGRES = Dialect(
 )
 
 PRAGMAS = {
-    "journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 30_000,
+    "journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 50,
     "synchronous": "full", "journal_size_limit": 64 * 1024 * 1024,
 }
+_LOCKED = 30.0  # seconds to wait for SQLite's write lock
 _TIMEOUTS = {
     "statement_timeout": "30s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s",
 }
@@ -66,20 +71,42 @@ _KEEPALIVE = {
 
 class Waiting:
     """Who waits for a connection of a full pool is woken as soon as one is free. peewee's pool by itself may
-    miss that moment and look again a second later; under hundreds of streams that was a 503."""
+    miss that moment and look again a second later; under hundreds of streams that was a 503.
+
+    Each of `wait_hooks` is told the seconds of a wait, as each of peewee's `query_hooks` is of a statement.
+    """
 
     _free: threading.Semaphore
+    wait_hooks: list[Callable[[float], None]]
 
     def connect(self, reuse_if_open: bool = False) -> bool:
         if reuse_if_open and not self.is_closed():  # type: ignore[attr-defined]
             return False
-        if not self._free.acquire(timeout=self._wait_timeout):  # type: ignore[attr-defined]
-            raise MaxConnectionsExceeded("every connection of the pool is in use")
+        if not self._free.acquire(blocking=False):
+            self._wait()
         try:
             return bool(super().connect(reuse_if_open))  # type: ignore[misc]
         except BaseException:
             self._free.release()
             raise
+
+    def _wait(self) -> None:
+        began = time.monotonic()
+        found = self._free.acquire(timeout=self._wait_timeout)  # type: ignore[attr-defined]
+        for hook in self.wait_hooks:
+            hook(time.monotonic() - began)
+        if not found:
+            raise MaxConnectionsExceeded("every connection of the pool is in use")
+
+    @property
+    def in_use(self) -> int:
+        """Connections that somebody holds."""
+        return len(self._in_use)  # type: ignore[attr-defined]
+
+    @property
+    def size(self) -> int:
+        """Connections that there may be."""
+        return int(self._max_connections)  # type: ignore[attr-defined]
 
     def close(self) -> bool:
         was_open = not self.is_closed()  # type: ignore[attr-defined]
@@ -90,6 +117,29 @@ class Waiting:
                 self._free.release()
 
 
+class PatientCursor(sqlite3.Cursor):
+    """Waits for SQLite's write lock in short tries.
+
+    While SQLite waits by itself it holds its connection's mutex. Whoever holds the write lock may collect garbage
+    just then, a cursor of that connection among it, and closing that cursor needs the mutex: both would wait.
+    """
+
+    def execute(self, *statement: Any) -> "PatientCursor":
+        until = time.monotonic() + _LOCKED
+        while True:
+            try:
+                return super().execute(*statement)
+            except sqlite3.OperationalError as error:
+                is_waiting = "database is locked" in str(error) and not self.connection.in_transaction
+                if not is_waiting or time.monotonic() > until:
+                    raise
+
+
+class PatientConnection(sqlite3.Connection):
+    def cursor(self, factory: Any = PatientCursor) -> Any:
+        return super().cursor(factory)
+
+
 class SqlitePool(Waiting, PooledSqliteDatabase):  # type: ignore[misc]
     """SQLite's pool: opening a file anew for each request costs more than the request."""
 
@@ -97,6 +147,7 @@ class SqlitePool(Waiting, PooledSqliteDatabase):  # type: ignore[misc]
     schema: str | None = None
     limits: DocumentSettings
     rendered: dict[str, str]
+    told: Callable[[str, int, int], None]  # see db/schema_change.py
 
     def _set_pragmas(self, conn: Any) -> None:
         """SQLite doesn't wait for the lock that a change to WAL needs: many first starts at once collide."""
@@ -125,20 +176,29 @@ class LossIsOperational(psycopg2.extensions.cursor):
 class PostgresPool(Waiting, PooledPostgresqlDatabase):  # type: ignore[misc]
     """A pool that asks a connection whether it lives after checkout, outside the pool's lock.
 
-    peewee asks inside it: one stuck backend then stops every thread of the process.
+    peewee asks inside it: one stuck backend then stops every thread of the process. Whether the server closed it
+    is seen without asking, so one that was used a moment ago isn't asked.
     """
 
     dialect = POSTGRES
+    _used: dict[int, float]
     schema: str | None = None
     limits: DocumentSettings
     rendered: dict[str, str]
+    told: Callable[[str, int, int], None]  # see db/schema_change.py
 
     def _is_closed(self, conn: Any) -> bool:
-        return bool(conn.closed)
+        return bool(conn.closed) or has_input(conn)
+
+    def _close(self, conn: Any, close_conn: bool = False) -> None:
+        self._used[id(conn)] = time.monotonic()
+        super()._close(conn, close_conn)
 
     def connect(self, reuse_if_open: bool = False) -> bool:
         while True:
             opened = bool(super().connect(reuse_if_open))
+            if time.monotonic() - self._used.pop(id(self.connection()), 0) < _FRESH:
+                return opened
             try:
                 self.execute_sql("SELECT 1").fetchall()
             except (OperationalError, InterfaceError):
@@ -170,9 +230,12 @@ def open_database(settings: Settings, url: str = "") -> Pool:
         opened = _open_postgres(url.replace("postgres://", "postgresql://", 1), settings, pool)
     else:
         raise ValueError(f"database.url must begin with sqlite:/// or postgresql://, not {url.split(':')[0]!r}")
-    opened.rendered = {}
+    opened.rendered, opened.wait_hooks = {}, []
+    if logging.getLogger(__name__).isEnabledFor(logging.DEBUG):
+        opened.query_hooks.append(_log_statement)
     opened._free = threading.Semaphore(settings.database.pool_size + OWN_CONNECTIONS)
     opened.limits = settings.document
+    opened.told = lambda table, done, total: None
     database.initialize(opened)
     return opened
 
@@ -183,7 +246,7 @@ def _open_sqlite(path: str, pool: dict[str, Any]) -> Pool:
     if path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     return SqlitePool(
-        path, pragmas=PRAGMAS, lock_type="IMMEDIATE", check_same_thread=False, **pool
+        path, pragmas=PRAGMAS, lock_type="IMMEDIATE", check_same_thread=False, factory=PatientConnection, **pool
     )
 
 
@@ -200,7 +263,13 @@ def _open_postgres(url: str, settings: Settings, pool: dict[str, Any]) -> Pool:
     }
     opened = PostgresPool(url, cursor_factory=LossIsOperational, **_KEEPALIVE, **options, **pool)
     opened.schema = settings.database.schema_name
+    opened._used = {}
     return opened
+
+
+def _log_statement(event: QueryEvent) -> None:
+    """peewee's own log has the parameters too, which are credentials and what people say."""
+    log.debug("sql", statement=event.sql, milliseconds=round(event.duration * 1000, 2))
 
 
 def dialect() -> Dialect:
@@ -258,12 +327,20 @@ def change(statement: str, parameters: Sequence[Any] = ()) -> int:
 def wait_for_notification(timeout: float) -> None:
     """Sleep until PostgreSQL notifies this connection, or `timeout` seconds. Raises OperationalError if it is lost."""
     raw = database.connection()
-    if select.select([raw], [], [], timeout)[0]:
+    if has_input(raw, timeout):
         try:
             raw.poll()
         except psycopg2.Error as lost:
             raise OperationalError(*lost.args) from lost
         raw.notifies.clear()
+
+
+def has_input(raw: Any, timeout: float = 0.0) -> bool:
+    """Whether the server said something unasked, or went, within `timeout` seconds. Not by `select`, which knows
+    the first 1,024 files of a process only."""
+    listening = select.poll()
+    listening.register(raw, select.POLLIN)
+    return bool(listening.poll(timeout * 1000))
 
 
 def retried(work: Callable[[], Result], timeout: float = 10.0) -> Result:

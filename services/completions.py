@@ -11,6 +11,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
+import structlog
+
 from conf.settings import Settings
 from db.database import connection, retried
 from db.document import CONVERSATIONS, PagedDocument
@@ -74,6 +76,7 @@ class Completions:
         Raises Busy (409) after the queue's timeout or by policy, InvalidData where the message id is
         stored with other content, DocumentMissing, Unavailable.
         """
+        structlog.contextvars.bind_contextvars(session_id=ask.session_id)
         self.workers.refuse_new()
         start = self._start(principal, ask)
         if ask.session_id is not None:
@@ -81,13 +84,13 @@ class Completions:
             if known:
                 return known
         try:
-            self._enter(principal, ask, start)
+            seq = self._enter(principal, ask, start)
         except TurnExists:
             known = self._find_turn(principal, ask, start)
             if known is None:
                 raise InvalidData(f"message id {start.turn_id!r} is used by another message already") from None
             return known
-        live = self.workers.launch(start, lambda: self._question(principal, ask, start))
+        live = self.workers.launch(start, lambda: self._question(principal, ask, start, seq))
         return _reading(ask.session_id, live)
 
     def _start(self, principal: Principal, ask: Ask) -> Start:
@@ -98,11 +101,14 @@ class Completions:
             kind=ask.kind, idempotency_key=ask.idempotency_key,
         )
 
-    def _question(self, principal: Principal, ask: Ask, start: Start) -> tuple[Answerer, Question]:
+    def _question(
+        self, principal: Principal, ask: Ask, start: Start, seq: int | None
+    ) -> tuple[Answerer, Question]:
+        """The question, whose seq is `seq` where that is known, with what was said before it."""
         history = ask.history
         if history is None and ask.session_id is not None:
             with connection():
-                first = ask.document.first_seq(ask.session_id, start.turn_id) or 1
+                first = seq or ask.document.first_seq(ask.session_id, start.turn_id) or 1
                 history = ask.document.load_range(
                     principal.tenant_id, ask.session_id, max(first - HISTORY_ENTRIES, 1), first - 1
                 ).entries
@@ -111,12 +117,11 @@ class Completions:
 
     # -- the session's one active run -----------------------------------------------------------
 
-    def _enter(self, principal: Principal, ask: Ask, start: Start) -> None:
-        """Make the run active, now or when its turn comes."""
+    def _enter(self, principal: Principal, ask: Ask, start: Start) -> int | None:
+        """Make the run active, now or when its turn comes; its question's seq, where it is known."""
         owner, lease = self.workers.owner, self.settings.lease
         try:
-            retried(lambda: RunService.begin(start, owner, lease))
-            return
+            return retried(lambda: RunService.begin(start, owner, lease))
         except Occupied:
             if ask.on_conflict is OnConflict.REJECT:
                 raise Busy("this session is answering another question", retry_after=1) from None
@@ -129,6 +134,7 @@ class Completions:
             except BaseException:
                 RunService.withdraw(start.id)
                 raise
+        return None
 
     def _wait_for_turn(self, start: Start) -> None:
         deadline = time.monotonic() + self.settings.queue_timeout

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -64,21 +65,22 @@ class ServerProcess:
     def token(self, tenant: str = "default") -> str:
         return str(json.loads(self.run("token", "create", "--tenant", tenant, "--json"))["token"])
 
-    def start(self) -> "ServerProcess":
+    def start(self, ready: str = "") -> "ServerProcess":
+        """Until it answers on /readyz, or on the address that a base path moves it to."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.command, "serve"], cwd=self.folder, env=self.environment, stdout=log, stderr=log,
                 start_new_session=True,
             )
-        wait_until(self._answers, 30)
+        wait_until(partial(self._answers, ready or f"{self.base}/readyz"), 30)
         return self
 
-    def _answers(self) -> bool:
+    def _answers(self, ready: str) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()
         try:
-            return requests.get(f"{self.base}/readyz", timeout=2).status_code == 200
-        except requests.ConnectionError:
+            return requests.get(ready, timeout=2).status_code == 200
+        except (requests.ConnectionError, requests.Timeout):
             return False
 
     def kill(self) -> None:

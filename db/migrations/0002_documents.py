@@ -36,8 +36,6 @@ def up(migrator, db):
         "REFERENCES <dataset_chunk> (id) ON DELETE CASCADE, dataset_id varchar(32) NOT NULL, embedding %s NOT NULL)"
         % (vector_type(db) if is_postgres else "blob"),
         "CREATE INDEX dataset_vector_dataset ON <dataset_vector> (dataset_id)",
-        "CREATE INDEX dataset_document_open ON <dataset_document> (update_time) WHERE run = 'RUNNING'",
-        "CREATE INDEX dataset_document_dataset ON <dataset_document> (dataset_id, create_time, id)",
     ]
     prefix = f'"{db.schema}".' if db.schema else ""
     for statement in statements:

@@ -35,30 +35,41 @@ class DocumentService:
         *, parse: bool = True,
     ) -> tuple[DatasetDocument, bool]:
         """Keep a file under its name, to be parsed now or when it is asked for; whether it is new or changed."""
-        name, digest = sound_name("document", name), hashlib.sha256(content).hexdigest()
-        source = {
-            "name": name, "digest": digest, "size": len(content),
-            "location": None if location is None else clean_text(location),
-        }
-        same = cls._named(principal, DatasetService.get_by_id(principal, dataset_id).id, name)
-        if same is not None and _is_same(same, digest):
+        source = _source(name, content, location)
+        same = cls._named(principal, DatasetService.get_by_id(principal, dataset_id).id, source["name"])
+        if same is not None and _is_same(same, source["digest"]):
             return same, False
         with connection(), transaction():
             dataset = lock_dataset(principal, dataset_id)
-            found = cls._named(principal, dataset.id, name)
-            if found is not None and _is_same(found, digest):
-                return found, False
-            state = WAITING if parse else UNSTARTED
-            if found is None:
-                found = DatasetDocument.create(
-                    tenant_id=principal.tenant_id, dataset_id=dataset.id, **source, **state
-                )
-                _count_documents(dataset, 1)
-            else:
-                _change(principal, [found.id], source | state)
+            return cls._keep(principal, dataset, source, content, WAITING if parse else UNSTARTED)
+
+    @classmethod
+    def put_all(
+        cls, principal: Principal, dataset_id: str, files: Sequence[tuple[str, bytes]]
+    ) -> Sequence[DatasetDocument]:
+        """Keep files under their names, all in one commit or none, to be parsed when that is asked for."""
+        with connection(), transaction():
+            dataset = lock_dataset(principal, dataset_id)
+            return [
+                cls._keep(principal, dataset, _source(name, content), content, UNSTARTED)[0] for name, content in files
+            ]
+
+    @classmethod
+    def _keep(
+        cls, principal: Principal, dataset: Dataset, source: dict[str, Any], content: bytes, state: dict[str, Any]
+    ) -> tuple[DatasetDocument, bool]:
+        """The same on a dataset that is held."""
+        found = cls._named(principal, dataset.id, source["name"])
+        if found is not None and _is_same(found, source["digest"]):
+            return found, False
+        if found is None:
+            found = DatasetDocument.create(tenant_id=principal.tenant_id, dataset_id=dataset.id, **source, **state)
+            _count_documents(dataset, 1)
+        else:
+            _change(principal, [found.id], source | state)
             DatasetFile.delete().where(DatasetFile.document_id == found.id).execute()  # type: ignore[misc]
-            DatasetFile.create(document_id=found.id, content=content)
-            return cls.get(principal, dataset.id, found.id), True
+        DatasetFile.create(document_id=found.id, content=content)
+        return DatasetDocument.get_by_id(found.id), True
 
     @classmethod
     def get(cls, principal: Principal, dataset_id: str, document_id: str) -> DatasetDocument:
@@ -106,13 +117,13 @@ class DocumentService:
 
     @classmethod
     def content(cls, principal: Principal, document: DatasetDocument) -> bytes:
-        """A document's file as it came. Raises NotFound for one that was added as passages only."""
+        """A document's file as it came. Raises NotFound where there is none: it was added before files were kept."""
         with connection():
             found = DatasetFile.select().join(
                 DatasetDocument, on=(DatasetDocument.id == DatasetFile.document_id)
             ).where(owned_by(principal, DatasetDocument), DatasetFile.document_id == document.id).first()
         if found is None:
-            raise NotFound(f"the document {document.id} has no file")
+            raise NotFound(f"the document {document.id} has no file; upload it as {document.name!r}")
         return bytes(found.content)
 
     @classmethod
@@ -184,6 +195,14 @@ class DocumentService:
         return DatasetDocument.select().where(
             owned_by(principal, DatasetDocument), DatasetDocument.dataset_id == dataset_id
         )
+
+
+def _source(name: str, content: bytes, location: str | None = None) -> dict[str, Any]:
+    """What a document's row says of its file. Raises InvalidArgument."""
+    return {
+        "name": sound_name("document", name), "digest": hashlib.sha256(content).hexdigest(), "size": len(content),
+        "location": None if location is None else clean_text(location),
+    }
 
 
 def _is_same(document: DatasetDocument, digest: str) -> bool:

@@ -6,6 +6,8 @@ three processes died of has failed. A document is stored only by the process tha
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import StrEnum
 from typing import Any
 
 import structlog
@@ -19,6 +21,7 @@ from services.knowledge.chunks import embedded, replace_chunks
 from services.knowledge.datasets import DatasetService, lock_dataset
 from services.knowledge.documents import DocumentService
 from services.knowledge.parsing import Passage, ReaderProcesses, parse
+from services.observer import Observer
 from services.principal import Principal, owned_by
 from services.rag.embeddings import EmbeddingModel
 from services.runs.values import this_process
@@ -29,14 +32,26 @@ ATTEMPTS = 3
 
 _CLAIM = """UPDATE {dataset_document} SET owner = %s, lease_until = {now} + %s, attempts = attempts + 1,
     began_at = coalesce(began_at, {now}), progress_msg = 'being parsed' WHERE id = (
-        SELECT id FROM {dataset_document} WHERE run = 'RUNNING' AND (lease_until IS NULL OR lease_until < {now})
+        SELECT id FROM {dataset_document}
+        WHERE run = 'RUNNING' AND (lease_until IS NULL OR lease_until < {now} OR owner = %s)
         ORDER BY update_time, id LIMIT 1{skip_locked}) RETURNING id"""
+_WAITING = "SELECT count(*) FROM {dataset_document} WHERE run = 'RUNNING' " \
+           "AND (lease_until IS NULL OR lease_until < {now})"
 _RENEW = "UPDATE {dataset_document} SET lease_until = {now} + %s WHERE run = 'RUNNING' AND owner = %s"
 _RELEASE = "UPDATE {dataset_document} SET owner = NULL, lease_until = NULL, attempts = attempts - 1 " \
            "WHERE run = 'RUNNING' AND owner = %s"
 _PROGRESS = "UPDATE {dataset_document} SET progress = %s WHERE id = %s AND run = 'RUNNING' AND owner = %s"
 _END = """UPDATE {dataset_document} SET run = %s, progress = %s, progress_msg = %s, owner = NULL, lease_until = NULL,
     duration = {now} - coalesce(began_at, {now}) WHERE id = %s AND run = 'RUNNING' AND owner = %s"""
+
+
+class Parsed(StrEnum):
+    """How parsing a document ended in this process."""
+
+    DONE = "done"
+    FAILED = "failed"
+    LOST = "lost"  # it was cancelled, replaced, deleted or taken over meanwhile
+    POSTPONED = "postponed"  # nothing can be read now
 
 
 class Lost(Exception):
@@ -49,8 +64,13 @@ class Ingestion:
     `embedding` finds the model that a dataset's vectors are made with, by its name; None where there is none.
     """
 
-    def __init__(self, settings: IngestSettings, embedding: Callable[[str], EmbeddingModel | None]) -> None:
+    def __init__(
+        self, settings: IngestSettings, embedding: Callable[[str], EmbeddingModel | None],
+        observer: Observer | None = None,
+    ) -> None:
         self.settings = settings
+        self.waiting = 0  # documents of all processes that nobody parses, when the leases were renewed last
+        self._observer = observer or Observer()
         self.owner = f"{this_process()}:{id(self):x}"
         self._embedding = embedding
         self._readers = ReaderProcesses(most=1)
@@ -79,20 +99,25 @@ class Ingestion:
     def step(self) -> str | None:
         """Parse one document that waits, to its end; its id, or None where none waits."""
         with connection(), transaction():
-            rows = fetch(_CLAIM, [self.owner, self.settings.lease])
+            # what it has already is left from a step that met trouble: its lease is kept and would never run out
+            rows = fetch(_CLAIM, [self.owner, self.settings.lease, self.owner])
             document = DatasetDocument.get_by_id(rows[0][0]) if rows else None
         if document is None:
             return None
+        if document.attempts > 1:
+            self._observer.document_lease_lost()
         try:
-            self._parse(document)
+            result = self._parse(document)
         except Lost:
             log.info("a document was taken away while it was parsed", document_id=document.id)
+            result = Parsed.LOST
+        self._observer.document_ended(result)
         return str(document.id)
 
-    def _parse(self, document: DatasetDocument) -> None:
+    def _parse(self, document: DatasetDocument) -> Parsed:
         if document.attempts > ATTEMPTS:
-            self._end(document, "FAIL", -1.0, f"parsing it ended {ATTEMPTS} processes; it isn't tried again")
-            return
+            self._end(document, "FAIL", -1.0, f"parsing it broke off {ATTEMPTS} times; it isn't tried again")
+            return Parsed.FAILED
         owner = Principal(document.tenant_id)
         try:
             passages = self._readers.read(
@@ -101,13 +126,16 @@ class Ingestion:
             )
             vectors = self._embed(document, passages)
             retried(lambda: self._store(document, passages, vectors))
+            return Parsed.DONE
         except Unavailable as error:
             log.warning("documents wait: none can be read now", reason=error.message)
             self._with_connection(_RELEASE, [self.owner])
             self._stopped.wait(self.settings.poll)
+            return Parsed.POSTPONED
         except ChatkeepError as error:
             log.info("a document could not be parsed", document_id=document.id, reason=error.message)
             self._end(document, "FAIL", -1.0, error.message)
+            return Parsed.FAILED
 
     def _embed(self, document: DatasetDocument, passages: Sequence[Passage]) -> list[bytes] | None:
         dataset = DatasetService.get_by_id(Principal(document.tenant_id), document.dataset_id)
@@ -154,7 +182,13 @@ class Ingestion:
                 self._worker = threading.Thread(target=self._work, name="ingestion", daemon=True)
                 self._worker.start()
             self._with_connection(_RENEW, [self.settings.lease, self.owner])
+            self._count()
         self._with_connection(_RELEASE, [self.owner])
+
+    def _count(self) -> None:
+        """How many wait is told without asking the database again."""
+        with suppress(*TROUBLE), connection():
+            [(self.waiting,)] = fetch(_WAITING)
 
     def _with_connection(self, statement: str, parameters: Sequence[Any]) -> None:
         try:

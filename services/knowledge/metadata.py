@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from db.database import connection
+from db.jsontext import dumps
 from db.models import DatasetDocument
 from services.errors import InvalidArgument
 from services.principal import Principal, owned_by
@@ -95,7 +96,8 @@ def _condition(item: Any) -> Condition:
     if not isinstance(key, str) or not key:
         raise InvalidArgument("every condition of a metadata filter needs the `name` of a field")
     if operator not in OPERATORS:
-        raise InvalidArgument(f"a metadata filter compares by one of {', '.join(OPERATORS)}, not {operator!r}")
+        shown = dumps(operator)[:80]
+        raise InvalidArgument(f"a metadata filter compares by one of {', '.join(OPERATORS)}, not {shown}")
     return Condition(key, operator, item.get("value", ""))
 
 

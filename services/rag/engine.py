@@ -6,7 +6,7 @@ from typing import Any
 
 from services.events import TextDelta
 from services.rag.chat_models import ChatModel
-from services.rag.citations import group_sources
+from services.rag.citations import group_sources, parse_last_line
 from services.rag.prompts import ModelRequest, PromptTemplate, titled
 from services.rag.retrievers import Document, Retriever
 
@@ -17,6 +17,11 @@ class Answer:
 
     text: str
     sources: list[Document]
+
+    def cited(self) -> list[list[Document]]:
+        """The groups of sources that the last line names, in its order; what names none is left out."""
+        groups = group_sources(self.sources)
+        return [groups[number - 1] for number in parse_last_line(self.text, len(groups))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import httpx2
 import orjson
 import stamina
 
+from conf.logs import Secrets
 from conf.settings import Endpoint
 from services.errors import InvalidArgument, ModelFailure
 from services.events import ErrorCode
@@ -38,6 +39,7 @@ class ModelServer:
             httpx2.URL(settings.base_url)
         except httpx2.InvalidURL as error:
             raise InvalidArgument(f"the model's base URL {settings.base_url!r} can't be read: {error}") from None
+        self._secrets = Secrets([self.key])
         self.watchdog = Watchdog()
         self.http = httpx2.Client(
             event_hooks={"response": [partial(_refuse, self.watchdog)]}, limits=_LIMITS, follow_redirects=True
@@ -101,8 +103,7 @@ class ModelServer:
             raise self._safe(error) from None
 
     def _safe(self, failed: ModelFailure) -> ModelFailure:
-        text = failed.detail
-        failed.detail = (text.replace(self.key, "***") if self.key else text)[:_DETAIL]
+        failed.detail = self._secrets.withheld(failed.detail)[:_DETAIL]
         return failed
 
 

@@ -13,6 +13,7 @@ from db.database import connection
 from db.jsontext import loads
 from db.legacy import format_chunk
 from db.text_index import (
+    MAX_WORDS,
     ChunkText,
     FoundChunk,
     Scope,
@@ -108,9 +109,10 @@ class LexicalRetriever:
 
 
 def question_words(question: str) -> list[str]:
-    """The distinct words to search for: stop words (English and German) only where nothing else is said."""
+    """The first distinct words to search for, as many as an index takes: stop words (English and German) only
+    where nothing else is said."""
     words = list(dict.fromkeys(search_words(question)))
-    return [word for word in words if word not in STOP_WORDS] or words
+    return ([word for word in words if word not in STOP_WORDS] or words)[:MAX_WORDS]
 
 
 def documents(tenant_id: str, hits: Sequence[Hit]) -> list[Document]:

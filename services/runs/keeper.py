@@ -11,6 +11,7 @@ import structlog
 
 from conf.settings import RunSettings
 from db.database import TROUBLE, connection
+from services.observer import Observer
 from services.runs import journal
 from services.runs.live import LiveRun
 from services.runs.rows import RunService
@@ -23,9 +24,10 @@ class Keeper:
 
     def __init__(
         self, settings: RunSettings, owner: str, running: Callable[[], list[LiveRun]],
-        waiting: Callable[[], list[str]], stop: Callable[[LiveRun], None],
+        waiting: Callable[[], list[str]], stop: Callable[[LiveRun], None], observer: Observer,
     ) -> None:
         self.settings = settings
+        self._observer = observer
         self.owner = owner
         self._running, self._waiting, self._stop_run = running, waiting, stop
         self._woken = threading.Event()
@@ -76,11 +78,14 @@ class Keeper:
             time.sleep(max(flushed + self.settings.flush - time.monotonic(), 0))
 
     def _write_journal(self) -> None:
-        taken = {run.start.id: (run, *run.unwritten()) for run in self._running()}
+        running = self._running()
+        since = min(filter(None, (run.waits_since for run in running)), default=time.monotonic())
+        taken = {run.start.id: (run, *run.unwritten()) for run in running}
         rows = [(id, n, journal.encode(events)) for id, (_, n, events) in taken.items() if events]
         if not rows:
             return
         kept = journal.write(self.owner, rows)
+        self._observer.journal_written(time.monotonic() - since)
         for id, _, _ in rows:
             run, _, events = taken[id]
             if id in kept:

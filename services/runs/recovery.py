@@ -10,6 +10,7 @@ from db.database import TROUBLE, change, connection, fetch, transaction
 from db.document import CONVERSATIONS, DocumentMissing, DocumentTooNew
 from db.models import Run
 from services.events import End, FinishReason
+from services.observer import Observer
 from services.principal import Principal, owned_by
 from services.runs import journal
 from services.runs.finding import document_of
@@ -26,8 +27,9 @@ INTERRUPTED = End(FinishReason.INTERRUPTED)
 class Recovery:
     """A thread that looks every `poll` seconds, and now and then drops journals that nobody can want any more."""
 
-    def __init__(self, settings: RunSettings) -> None:
+    def __init__(self, settings: RunSettings, observer: Observer) -> None:
         self.settings = settings
+        self._observer = observer
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._look, name="run-recovery", daemon=True)
 
@@ -35,7 +37,7 @@ class Recovery:
         """Recover at once what a former life of this host lost, then go on in the background."""
         with connection():
             journal.erase_orphans()
-        recover(Principal.system())
+        self._recover()
         self._thread.start()
 
     @property
@@ -51,13 +53,17 @@ class Recovery:
         swept = time.monotonic()
         while not self._stopped.wait(self.settings.poll):
             try:
-                recover(Principal.system())
+                self._recover()
                 if time.monotonic() - swept > _SWEEP:
                     swept = time.monotonic()
                     with connection():
                         journal.forget(self.settings.grace)
             except TROUBLE:
                 log.warning("the database does not answer; lost runs wait", exc_info=True)
+
+    def _recover(self) -> None:
+        for _ in range(recover(Principal.system())):
+            self._observer.run_ended(Outcome.LOST)
 
 
 def recover(principal: Principal) -> int:
@@ -90,7 +96,7 @@ def _end_or_drop(run: Run, right: Right) -> bool:
             _end(run, right)
     except DocumentMissing:
         return _drop(run, right)
-    log.info("run recovered", run_id=run.id, session_id=run.conversation_id)
+    log.info("run ended", run_id=run.id, session_id=run.conversation_id, outcome=Outcome.LOST)
     return True
 
 

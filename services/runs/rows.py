@@ -46,15 +46,15 @@ class RunService(RunFinder):
     """Begin, queue, renew, cancel and end runs. Every method opens its own short connection."""
 
     @classmethod
-    def begin(cls, start: Start, owner: str, lease: float) -> None:
-        """Append the question and insert its run as active, or neither. Safe to try again after a lost connection.
+    def begin(cls, start: Start, owner: str, lease: float) -> int | None:
+        """Append the question and insert its run as active, or neither; the question's seq, where it is known.
+        Safe to try again after a lost connection.
 
         Raises Occupied, TurnExists, DocumentMissing.
         """
         try:
             with connection(), transaction():
-                if start.conversation_id is not None:
-                    _append_question(start)
+                seq = None if start.conversation_id is None else _append_question(start)
                 inserted = change(
                     _INSERT + " SELECT %s, %s, %s, %s, %s, %s, %s, 'active', %s, {now} + %s, %s, 0, NULL, 0, {now}"
                     f" WHERE NOT EXISTS ({_OPEN_BEFORE})",
@@ -62,8 +62,10 @@ class RunService(RunFinder):
                 )
                 if not inserted:
                     raise Occupied
+                return seq
         except IntegrityError as error:
             cls._judge(start, error)
+            return None
 
     @classmethod
     def enqueue(cls, start: Start, owner: str, lease: float, length: int) -> None:
@@ -212,13 +214,14 @@ class RunService(RunFinder):
         raise (TurnExists() if known or message_known else Occupied()) from violation
 
 
-def _append_question(start: Start) -> None:
+def _append_question(start: Start) -> int:
+    """The question's seq."""
     session_id = str(start.conversation_id)
     if start.given.turns or start.given.opening:
         _append_given(start, session_id)
-    start.document.append(
+    return start.document.append(
         start.tenant_id, session_id, [start.question | {"uid": start.turn_id}], title=_title(start.question)
-    )
+    ).first_seq
 
 
 def _append_given(start: Start, session_id: str) -> None:

@@ -4,6 +4,7 @@ Readers only read: they follow a run's events, and one that leaves changes nothi
 place, `LiveRun.end`, whoever asks first; a model that hangs can't hold up its ending.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import structlog
 from conf.settings import RunSettings, Settings
 from services.errors import ModelFailure, Unavailable
 from services.events import Answerer, End, ErrorCode, Event, FinishReason, Question
+from services.observer import Observer
 from services.runs.follower import Follower
 from services.runs.keeper import Keeper
 from services.runs.live import LiveRun, failure
@@ -34,18 +36,19 @@ _OUTCOMES = {
 class Workers:
     """Starts runs and ends them. One a process, with the threads that keep, recover and follow; `close` ends all."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, observer: Observer | None = None) -> None:
         self.settings: RunSettings = settings.runs
         self.owner = this_process()
         self.draining = False
         self.follower = Follower(polling=settings.database.pooler)
+        self._observer = observer or Observer()
         self._before_send = settings.stream.durability == "before_send"
         self._live: dict[str, LiveRun] = {}
         self._queued: set[str] = set()
         self._lock = threading.Lock()
         self._freed = threading.Condition()
-        self._keeper = Keeper(settings.runs, self.owner, self._running, self._waiting, self._stop)
-        self._recovery = Recovery(settings.runs)
+        self._keeper = Keeper(settings.runs, self.owner, self._running, self._waiting, self._stop, self._observer)
+        self._recovery = Recovery(settings.runs, self._observer)
 
     def open(self) -> None:
         """Recover what a former life of this host lost, then keep the runs in the background."""
@@ -78,6 +81,22 @@ class Workers:
         """Whether the threads live that journal, recover and follow; without them no answer can be trusted."""
         return all(part.is_alive for part in (self._recovery, self._keeper, self.follower))
 
+    @property
+    def active(self) -> int:
+        """The runs that this process answers."""
+        return len(self._live)
+
+    @property
+    def waiting(self) -> int:
+        """The questions of this process that wait for their turn."""
+        return len(self._queued)
+
+    @property
+    def unwritten_for(self) -> float:
+        """For how many seconds the oldest event has waited that isn't on disk."""
+        waits = filter(None, (run.waits_since for run in self._running()))
+        return max(time.monotonic() - min(waits, default=math.inf), 0.0)
+
     def refuse_when_draining(self) -> None:
         if self.draining:
             raise Unavailable("the server is shutting down; try again", retry_after=5)
@@ -85,12 +104,12 @@ class Workers:
     def refuse_new(self) -> None:
         """Raise Unavailable where this process can take no further question."""
         self.refuse_when_draining()
-        if len(self._live) + len(self._queued) >= self.settings.limit:
+        if self.active + self.waiting >= self.settings.limit:
             raise Unavailable(f"the server answers {self.settings.limit} questions already; try again", retry_after=2)
 
     def launch(self, start: Start, ask: Callable[[], tuple[Answerer, Question]]) -> LiveRun:
         """Answer in a thread of its own. The run row is active already."""
-        run = LiveRun(start, self.owner, self._keeper.wake, before_send=self._before_send)
+        run = LiveRun(start, self.owner, self._keeper.wake, before_send=self._before_send, observer=self._observer)
         with self._lock:
             self._live[start.id] = run
         threading.Thread(target=self._answer, args=(run, ask), name=f"run-{start.id}", daemon=True).start()
@@ -141,7 +160,7 @@ class Workers:
             self._freed.notify_all()
 
     def _answer(self, run: LiveRun, ask: Callable[[], tuple[Answerer, Question]]) -> None:
-        structlog.contextvars.bind_contextvars(run_id=run.start.id, session_id=run.start.conversation_id)
+        structlog.contextvars.bind_contextvars(**run.named)
         try:
             answerer, question = ask()
             end = self._drive(run, answerer.answer(question))

@@ -121,6 +121,12 @@ def test_an_upload_of_nothing_or_too_much_is_refused(alice, dataset, files):
     assert alice.ok("GET", f"/datasets/{dataset}/documents")["total"] == 0
 
 
+def test_an_upload_that_is_refused_keeps_none_of_its_files(alice, dataset):
+    body = upload(alice, dataset, **{"sound_txt": "x", f"{'n' * 256}_txt": "y"})
+    assert (body["code"], "255" in body["message"]) == (101, True)
+    assert alice.ok("GET", f"/datasets/{dataset}/documents")["total"] == 0
+
+
 def test_documents_are_listed_by_state_name_and_words(alice, dataset):
     parsed(alice, dataset, alpha_txt="one", beta_txt="two")
     [gamma] = upload(alice, dataset, gamma_txt="three")["data"]

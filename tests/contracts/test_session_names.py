@@ -64,7 +64,7 @@ def test_a_failed_answer_takes_no_name_away(
     assert name_of(alice, unnamed) == "Will it fail?"
 
 
-@pytest.mark.parametrize("name", ["Mine", "New session"])
+@pytest.mark.parametrize("name", ["Mine", "New sessions"])
 def test_a_name_that_was_given_stays(alice: Person, chat: Any, name: str) -> None:
     session = alice.ok("POST", f"/chats/{chat['id']}/sessions", {"name": name})
     ask(alice, chat, LONG, session)

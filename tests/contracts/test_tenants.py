@@ -14,7 +14,7 @@ from db.models import ROWS, Run
 from tests.contracts.shared_server import acme, alice, app, bob, charlie, models, overrides, person  # noqa: F401
 from tests.contracts.wire import frames
 
-OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz")}
+OPEN = {("GET", path) for path in ("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")}
 NOT_OWNED = (200, 109, "no authorization")
 NO_SESSION = (200, 102, "Session not found!")
 NO_SESSION_V1 = (404, 404, "Session not found!")

@@ -1,9 +1,11 @@
 """Many writers of one session, threads and processes, while readers take whole documents all the while."""
 
 import contextlib
+import gc
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from peewee import OperationalError
 
 from conf.settings import Settings, load_settings
-from db.database import connection, database, fetch, wait_for_notification
+from db.database import connection, database, fetch, transaction, wait_for_notification
 from db.document import API4_CONVERSATIONS, CONVERSATIONS, Loaded, PagedDocument
 from tests.invariants import assert_sound, counters, turn_ids
 from tests.starts import run_together
@@ -23,6 +25,7 @@ both_tables = pytest.mark.parametrize("document", [CONVERSATIONS, API4_CONVERSAT
 
 PROCESS = """
 import threading
+import time
 from conf.settings import load_settings
 from db.database import connection, open_database
 from db.document import CONVERSATIONS
@@ -229,3 +232,35 @@ def test_a_listener_whose_connection_is_lost_is_told_so_in_the_databases_words(s
         with socket.socket(fileno=os.dup(database.connection().fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)
         wait_for_notification(5)
+
+
+def test_collecting_a_cursor_of_a_connection_that_waits_for_the_lock_ends_at_once(store: Settings, engine: str) -> None:
+    """The collector runs in any thread, also in the one that holds the lock which the other waits for."""
+    if engine == "postgres":
+        pytest.skip("PostgreSQL lets no thread wait with a mutex in its hand")
+    waits, done = threading.Event(), threading.Event()
+
+    def wait_beside_garbage() -> None:
+        with connection():
+            garbage: list[Any] = [database.execute_sql("SELECT 1 UNION SELECT 2")]
+            garbage.append(garbage)
+            del garbage
+            waits.set()
+            with transaction():
+                done.set()
+
+    gc.disable()
+    try:
+        with connection(), transaction():
+            thread = threading.Thread(target=wait_beside_garbage)
+            thread.start()
+            assert waits.wait(5)
+            time.sleep(0.3)  # it waits for the lock now
+            began = time.monotonic()
+            gc.collect()
+            assert time.monotonic() - began < 5
+            assert not done.is_set()
+        thread.join(5)
+        assert done.is_set()
+    finally:
+        gc.enable()

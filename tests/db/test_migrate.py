@@ -1,19 +1,15 @@
 """Starting on a fresh database: one process migrates, the others wait, strangers' tables stay theirs."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
-import psycopg2
 import pytest
 
-from conf.settings import Settings, load_settings
+from conf.settings import Settings
 from db.database import TABLES, connection, database, fetch, open_database
-from db.ids import new_id
 from db.migrate import SchemaTaken, migrate, pending
 from tests.starts import run_together
 
-EVERY = ["0001_initial", "0002_documents"]
+EVERY = ["0001_initial", "0002_documents", "0003_document_indexes"]
 START = """
 import json
 from conf.settings import load_settings
@@ -22,33 +18,6 @@ settings = load_settings(database={'url': sys.argv[1]})
 go()
 print(json.dumps(migrate(settings)))
 """
-
-
-@pytest.fixture
-def fresh(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Settings]:
-    """Settings for a database with nothing in it, open."""
-    if engine == "sqlite":
-        url = f"sqlite:///{tmp_path / 'fresh.db'}"
-    else:
-        server = request.getfixturevalue("postgres")
-        name = f"fresh_{new_id()}"
-        execute(server, f"CREATE DATABASE {name}")
-        url = server.replace("/postgres?", f"/{name}?")
-        assert url != server
-    settings = load_settings(database={"url": url})
-    open_database(settings)
-    yield settings
-    database.obj.close_all()
-    if engine == "postgres":
-        execute(server, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def execute(url: str, *statements: str) -> None:
-    opened = psycopg2.connect(url)
-    opened.autocommit = True
-    for statement in statements:
-        opened.cursor().execute(statement)
-    opened.close()
 
 
 def run(*statements: str) -> None:

@@ -7,7 +7,7 @@ import openai
 import pytest
 import requests
 
-from tests.processes import ROOT
+from tests.guides import blocks
 
 
 @pytest.fixture
@@ -31,8 +31,7 @@ def test_a_chat_is_listed_asked_and_streamed(server, token):
 
 
 def test_the_guides_example_runs_as_printed(server, token):
-    guide = (ROOT / "docs" / "openai.md").read_text("utf-8")
-    script = guide.split("```python\n")[1].split("```")[0]
+    script = blocks("docs/openai.md", "python")[0]
     script = script.replace("http://127.0.0.1:9380", server.base).replace("<token>", token)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.startswith("['Chatkeep']\n") and len(done.stdout.splitlines()[1]) > 10

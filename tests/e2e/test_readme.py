@@ -1,43 +1,16 @@
 """Every command of the README runs as printed, in order, in one shell; so does its SDK script."""
 
-import contextlib
-import os
-import re
-import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-from tests.processes import ROOT, free_port
-
-README = (ROOT / "README.md").read_text("utf-8")
+from tests.guides import blocks, check_out, run_in_one_shell
+from tests.processes import free_port
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture
-def checkout(tmp_path):
-    """A copy of what git would give a stranger, with this environment as its `.venv`."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True,
-                            text=True, check=True).stdout.split()
-    for name in listed:
-        if (ROOT / name).is_file():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / name)
-    os.symlink(sys.prefix, tmp_path / ".venv")
-    (Path(sys.prefix) / "app.stamp").touch()
-    return tmp_path
-
-
-def test_every_command_runs_as_printed_in_one_shell(checkout):
+def test_every_command_runs_as_printed_in_one_shell(tmp_path: Path) -> None:
+    check_out(tmp_path)
     port = free_port()
-    script = ["set -e", "trap 'kill $SERVER' EXIT"]
-    for block in blocks("sh"):
+    script = ["trap 'cat run.log; kill $SERVER' EXIT"]
+    for block in blocks("README.md", "sh"):
         if block == "make run\n":  # it serves until it is stopped, so it goes to the background
             script += [
                 "make run >run.log 2>&1 & SERVER=$!",
@@ -47,23 +20,11 @@ def test_every_command_runs_as_printed_in_one_shell(checkout):
             script.append("make -n test")
         else:
             script.append(block)
-    (checkout / "sdk.py").write_text(blocks("python")[0].replace("9380", str(port)))
+    (tmp_path / "sdk.py").write_text(blocks("README.md", "python")[0].replace("9380", str(port)))
     script += [
-        "sed -i \"s/<token>/$(cat var/demo-token)/\" sdk.py", ".venv/bin/python sdk.py", "echo everything ran",
+        "sed -i \"s/<token>/$(cat var/demo-token)/\" sdk.py", ".venv/bin/python sdk.py",
         "kill $(pgrep -P $SERVER) 2>/dev/null || true",
     ]
-    environment = os.environ | {"PORT": str(port), "PYTHONPATH": ""}
-    with subprocess.Popen(
-        ["bash", "-c", "\n".join(script)], cwd=checkout, env=environment, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    ) as shell:
-        try:
-            printed, _ = shell.communicate(timeout=110)
-        finally:
-            if (run_log := checkout / "run.log").exists():
-                print(run_log.read_text())
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGKILL)
-    assert "everything ran" in printed, printed
+    printed = run_in_one_shell(tmp_path, script, PORT=str(port))
     assert '"final":true' in printed and "[ID:" in printed
     assert "3 messages are stored" in printed

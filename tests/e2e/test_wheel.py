@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import venv
+from pathlib import Path
 
 import pytest
 import requests
@@ -45,3 +46,12 @@ def test_the_wheel_answers_from_its_own_documents_beside_a_users_modules(chatkee
     finally:
         server.stop()
     assert os.stat(tmp_path / "var" / "demo-token").st_mode & 0o777 == 0o600
+
+
+@pytest.mark.timeout(900)
+def test_the_wheel_reads_documents_in_a_process_of_its_own(chatkeep, tmp_path):
+    script = "from services.knowledge.parsing import read_isolated\nprint(read_isolated('x.html', b'<h1>A</h1>text'))"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([Path(chatkeep).with_name("python"), "-c", script], cwd=tmp_path, env=environment,
+                          capture_output=True, text=True, timeout=60, check=True)
+    assert "# A" in done.stdout

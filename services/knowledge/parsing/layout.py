@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import quantiles
 
 _WIDER = 1.3  # times the usual distance of two lines: a new paragraph
+_APART = 2  # times the height of a line: one too, however usual
 _TALLER = 1.15  # times the height of the line before: a heading begins or ends
 _INDENT = 0.7  # of a line's height
 _BULLET = re.compile(r"(?:[•◦▪●■·‣–—*-]|\(?(?:\d{1,3}|[a-zA-Z])[.)]|\d{1,2}(?:\.\d{1,2}){1,3})\s")
@@ -51,31 +52,44 @@ def _usual_distance(lines: Sequence[Line]) -> float:
 
 
 def _goes_on(line: Line, after: Line, usual: float) -> bool:
+    if _is_above(after, line):  # the next column
+        return after.words[0].islower()
     step = after.bottom - line.bottom
     taller, lower = max(line.height, after.height), min(line.height, after.height)
-    if step < -taller / 2:  # the next column
-        return after.words[0].islower()
-    return step < max(usual, taller) * _WIDER and taller < lower * _TALLER
+    return step < min(max(usual, taller) * _WIDER, taller * _APART) and taller < lower * _TALLER
 
 
 def join(paragraph: Sequence[Line], page: Sequence[Line]) -> tuple[str, list[int]]:
     """A paragraph's text, and where in it each of its lines begins."""
-    edge = _right_edge(paragraph, page)
+    edges = [edge for column in _columns(paragraph) for edge in [_right_edge(column, page)] * len(column)]
     text, begins = "", list[int]()
     for place, line in enumerate(paragraph):
         if place:
-            text = _before(text, paragraph[place - 1], line, edge)
+            text = _before(text, paragraph[place - 1], line, edges[place - 1])
         begins.append(len(text))
         text += line.words
     return text, begins
 
 
-def _right_edge(paragraph: Sequence[Line], page: Sequence[Line]) -> float:
-    """How far the lines of a paragraph reach; two lines alone don't tell, so the page's others help."""
-    if len(paragraph) > 2:
-        return max(line.right for line in paragraph)
-    left = min(line.left for line in paragraph)
-    return max(line.right for line in page if abs(line.left - left) < 2 * line.height or line in paragraph)
+def _columns(paragraph: Sequence[Line]) -> list[list[Line]]:
+    columns = [[paragraph[0]]]
+    for line, after in pairwise(paragraph):
+        if _is_above(after, line):
+            columns.append([])
+        columns[-1].append(after)
+    return columns
+
+
+def _is_above(line: Line, other: Line) -> bool:
+    return line.bottom < other.bottom - max(line.height, other.height) / 2
+
+
+def _right_edge(column: Sequence[Line], page: Sequence[Line]) -> float:
+    """How far the lines of a column reach; two lines alone don't tell, so the page's others help."""
+    if len(column) > 2:
+        return max(line.right for line in column)
+    left = min(line.left for line in column)
+    return max(line.right for line in page if abs(line.left - left) < 2 * line.height or line in column)
 
 
 def _before(text: str, line: Line, after: Line, edge: float) -> str:

@@ -45,6 +45,21 @@ def outlined(chapters: Sequence[tuple[str, int, str]]) -> bytes:
     return file.getvalue()
 
 
+def titled(*pages: Sequence[tuple[int | None, str]]) -> bytes:
+    """A PDF of these lines a page; those with a level are in the outline."""
+    file = io.BytesIO()
+    canvas = Canvas(file, pagesize=A4)
+    for lines in pages:
+        for place, (level, text) in enumerate(lines):
+            canvas.drawString(72, 740 - 30 * place, text)
+            if level is not None:
+                canvas.bookmarkPage(text)
+                canvas.addOutlineEntry(text, text, level)
+        canvas.showPage()
+    canvas.save()
+    return file.getvalue()
+
+
 def in_columns(*paragraphs: str) -> bytes:
     """A PDF of two justified columns."""
     file = io.BytesIO()

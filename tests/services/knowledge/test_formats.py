@@ -12,7 +12,7 @@ from reportlab.lib.pdfencrypt import StandardEncryption
 
 from services.errors import InvalidData
 from services.knowledge.parsing import LIMIT, Passage, Unreadable, decoding, passages, pdf, read, read_isolated, reading
-from tests.services.knowledge.documents import drawn, in_columns, inflated, outlined, raw_pdf, scanned
+from tests.services.knowledge.documents import drawn, in_columns, inflated, outlined, raw_pdf, scanned, titled
 
 SENTENCE = "The committee decided that every application must be answered within four weeks of its arrival. "
 BOOK = outlined([
@@ -58,11 +58,29 @@ def test_says_where_on_the_page_a_passage_of_a_pdf_is():
     assert 842 - 740 - 18 - 4 < title[3] < 842 - 740 - 9, "the title's top: 740 points above the lower edge"
 
 
+def test_titles_and_headers_of_a_page_are_no_passages_of_their_own():
+    found = read("x.pdf", titled(
+        [(None, "The header"), (0, "1 One"), (1, "1.1 Two"), (None, "Words.")],
+        [(None, "The header"), (0, "2 Three"), (None, "More."), (0, "3 Four"), (None, "End.")],
+    ))
+    assert [(passage.heading, passage.content) for passage in found] == [
+        ("1 One > 1.1 Two", "The header\n\n1 One\n\n1.1 Two\n\nWords."),
+        ("2 Three", "The header\n\n2 Three\n\nMore."), ("3 Four", "3 Four\n\nEnd."),
+    ]
+
+
 def test_keeps_columns_apart_in_words_and_places():
     left, right = read("x.pdf", in_columns(SENTENCE * 4, SENTENCE * 6, SENTENCE * 7))
     assert left.content == f"{SENTENCE * 4}".strip() + "\n\n" + f"{SENTENCE * 6}".strip()
     assert right.content == (SENTENCE * 7).strip()
     assert left.positions[0][2] < right.positions[0][1]
+
+
+def test_a_paragraph_goes_on_in_the_next_column():
+    _, passage = read("x.pdf", in_columns(SENTENCE * 9, SENTENCE * 6))
+    assert passage.content == (SENTENCE * 6).strip()
+    left, right = passage.positions
+    assert left[2] < right[1], "an area in either column"
 
 
 def test_joins_what_was_broken_to_fit_and_nothing_else():

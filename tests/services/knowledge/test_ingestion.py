@@ -3,9 +3,11 @@
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
+from peewee import OperationalError
 
 from conf.settings import IngestSettings, Settings
 from db.database import change, connection
@@ -17,9 +19,10 @@ from services.knowledge.documents import DocumentService
 from services.knowledge.ingestion import ATTEMPTS, Ingestion
 from services.principal import Principal
 from services.rag.retrievers import LexicalRetriever
+from tests.processes import wait_until
 
 ACME = Principal("acme")
-QUICK = IngestSettings(poll=0.05, lease=1)
+QUICK = IngestSettings(poll=0.05, lease=30)
 
 
 class Counting:
@@ -146,6 +149,26 @@ def test_a_document_that_changes_under_its_worker_is_not_stored(store: Settings,
         assert DatasetService.get_by_id(ACME, dataset.id).chunk_count == 0
 
 
+@pytest.mark.parametrize("trouble", [OperationalError("a restart"), ZeroDivisionError("a bug")])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_document_whose_worker_met_trouble_is_tried_again_in_the_same_process(
+    store: Settings, trouble: Exception
+) -> None:
+    dataset = DatasetService.create(ACME, "vectors", embedding_model="counting")
+    asked: list[int] = []
+
+    def fail_once() -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            raise trouble
+
+    document = put(dataset)
+    with closing(Ingestion(IngestSettings(poll=0.05, lease=1), lambda name: Counting(fail_once))) as ingestion:
+        ingestion.open()
+        wait_until(lambda: now(document).run == "DONE")
+    assert found(dataset) == 1
+
+
 def test_a_models_failure_is_the_documents_and_the_next_one_goes_on(store: Settings) -> None:
     dataset = DatasetService.create(ACME, "vectors", embedding_model="counting")
 
@@ -176,17 +199,19 @@ def test_a_worker_that_stops_leaves_its_documents_to_others_at_once(dataset: Dat
     assert (now(document).owner, now(document).attempts, now(document).run) == (None, 0, "RUNNING")
 
 
-def test_leases_are_renewed_while_a_document_is_parsed(dataset: Dataset, ingestion: Ingestion) -> None:
+def test_leases_are_renewed_while_a_document_is_parsed(dataset: Dataset) -> None:
+    ingestion = Ingestion(IngestSettings(lease=1), lambda name: None)
     document = put(dataset)
-    claim(document, ingestion.owner, 0.4)
+    claim(document, ingestion.owner, 1)
     thread = threading.Thread(target=ingestion._keep)
     thread.start()
-    threading.Event().wait(1.2)
+    threading.Event().wait(1.5)
     other = Ingestion(QUICK, lambda name: None)
     assert other.step() is None
     ingestion._stopped.set()
     thread.join()
     other.close()
+    ingestion.close()
 
 
 def test_a_replaced_document_keeps_its_passages_until_the_new_one_is_parsed(

@@ -86,3 +86,12 @@ def test_leaving_the_stream_closes_the_models() -> None:
     next(stream), next(stream)
     del stream
     assert speaker.closed
+
+
+@pytest.mark.parametrize(("last_line", "texts"), [
+    ("[1]", [["first", "second"]]), ("[2][1][2][9][0]", [["alone"], ["first", "second"]]),
+    ("So [1] it is.", []), ("", []),
+])
+def test_an_answer_knows_what_its_last_line_cites(last_line: str, texts: list[list[str]]) -> None:
+    cited = Answer(f"So it is.\n{last_line}", SOURCES).cited()
+    assert [[document.text for document in group] for group in cited] == texts

@@ -1,10 +1,12 @@
 """The lexical retriever: the same hits on both engines, rare words first, and nothing of another tenant."""
 
+import time
+
 import pytest
 
 from conf.settings import Settings
 from db.database import database
-from db.text_index import ChunkText, search_text
+from db.text_index import MAX_WORDS, ChunkText, search_text
 from services.knowledge.datasets import DatasetService
 from services.knowledge.ingestion import add_text
 from services.principal import Principal
@@ -97,6 +99,14 @@ def test_counts_a_word_whatever_stands_beside_it() -> None:
 def test_says_how_much_of_the_question_a_passage_covers() -> None:
     whole, part = ranked({"red": 1.0, "blue": 2.0}, [chunk("a", "red and blue"), chunk("b", "red")])
     assert (whole.similarity, round(part.similarity, 3)) == (1, 0.333)
+
+
+def test_reads_no_more_words_of_a_question_than_are_searched(dataset: str) -> None:
+    question = "server backup " + " ".join(f"x{n}" for n in range(30_000))
+    assert len(question_words(question)) == MAX_WORDS
+    began = time.monotonic()
+    assert LexicalRetriever("acme", [dataset]).retrieve(question, 5)[0].metadata["similarity"] > 0.01
+    assert time.monotonic() - began < 1
 
 
 @pytest.mark.parametrize(("question", "words"), [

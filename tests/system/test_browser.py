@@ -1,0 +1,167 @@
+"""The page in a real browser: what a person does with it, and that it never complains on the console."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.processes import ModelServer, ServerProcess, wait_until
+from tests.services.knowledge.documents import drawn
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+WORDS = ["The pump ", "moves water [ID:0]. ", "It is blue."]
+ANSWER = "The pump moves water 1. It is blue."  # a citation is shown as a number
+SHOWN = "How do I connect to PostgreSQL?"
+ROOMY = {"width": 1200, "height": 800}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser of its own for each test. Whatever a page writes to the console as an error fails the test."""
+    context = browser.new_context(viewport=ROOMY, color_scheme="light", locale="en-GB")
+    context.set_default_timeout(15_000)
+    wrong: list[str] = []
+    context.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    context.on("weberror", lambda error: wrong.append(str(error.error)))
+    yield context
+    context.close()
+    assert wrong == []
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    """Says three words, each when the test allows it."""
+    model = ModelServer(WORDS)
+    yield model
+    model.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, model: ModelServer) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path, CHATKEEP_MODEL_BASE_URL=model.base_url, CHATKEEP_MODEL_NAME="slow")
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture
+def page(server: ServerProcess, context: BrowserContext) -> Page:
+    """The page, open on a chat over one PDF."""
+    token = server.token()
+    api = requests.Session()
+    api.headers["Authorization"] = f"Bearer {token}"
+    base = f"{server.base}/api/v1"
+    dataset = api.post(f"{base}/datasets", json={"name": "manuals"}).json()["data"]["id"]
+    manual = drawn([(72, 700, "A title page.")], [(72, 700, "A pump moves water. The pump is blue.")])
+    documents = f"{base}/datasets/{dataset}/documents"
+    kept = api.post(documents, files=[("file", ("pumps.pdf", manual))]).json()["data"]
+    api.post(f"{base}/datasets/{dataset}/chunks", json={"document_ids": [kept[0]["id"]]})
+    wait_until(lambda: api.get(documents).json()["data"]["docs"][0]["run"] == "DONE", 30)
+    api.post(f"{base}/chats", json={"name": "Manuals", "dataset_ids": [dataset]})
+    return opened(context, server, token)
+
+
+def opened(context: BrowserContext, server: ServerProcess, token: str) -> Page:
+    """The page once it has opened the last session; a person isn't quicker either."""
+    page = context.new_page()
+    page.goto(f"{server.base}/#token={token}", wait_until="networkidle")
+    return page
+
+
+def ask(page: Page, question: str) -> None:
+    page.get_by_label("Your question").fill(question)
+    page.get_by_label("Your question").press("Enter")
+
+
+def answer(page: Page) -> Any:
+    return page.locator(".answer").last
+
+
+def test_an_answer_shows_its_sources_the_passage_and_the_file(page: Page, model: ModelServer) -> None:
+    model.allow(3)
+    ask(page, "What does the pump do?")
+    expect(answer(page).locator(".text").last).to_have_text(ANSWER)
+    expect(answer(page).locator(".sources")).to_contain_text("pumps.pdf")
+    answer(page).get_by_role("button", name="Source 1: pumps.pdf").click()
+    passage = page.get_by_role("region", name="Quoted passage")
+    expect(passage).to_contain_text("The pump is blue.")
+    expect(passage).to_contain_text("page 2")
+    with page.expect_popup() as tab:
+        passage.get_by_role("button", name="Open the file").click()
+    tab.value.wait_for_url(re.compile("^blob:.*#page=2$"))
+    tab.value.close()
+    passage.get_by_role("button", name="Close the passage").click()
+    expect(passage).to_be_hidden()
+
+
+def test_a_page_reloaded_in_mid_answer_joins_it(page: Page, model: ModelServer) -> None:
+    ask(page, "What does the pump do?")
+    model.allow(1)
+    expect(answer(page)).to_contain_text("The pump")
+    page.reload()
+    expect(answer(page)).to_contain_text("The pump")
+    expect(answer(page)).not_to_contain_text("It is blue.")
+    model.allow(2)
+    expect(answer(page).locator(".text").last).to_have_text(ANSWER)
+    expect(page.locator(".question")).to_have_count(1)
+
+
+def test_an_answer_is_stopped_and_stays_as_far_as_it_came(page: Page, model: ModelServer) -> None:
+    ask(page, "What does the pump do?")
+    model.allow(1)
+    expect(answer(page)).to_contain_text("The pump")
+    page.get_by_role("button", name="Stop the answer").click()
+    expect(answer(page)).to_contain_text("Interrupted: this answer is not complete.")
+    page.reload()
+    expect(answer(page)).to_contain_text("The pump")
+    expect(answer(page)).to_contain_text("Interrupted: this answer is not complete.")
+
+
+def test_a_second_tab_shows_the_same_answer_and_may_stop_it(page: Page, model: ModelServer) -> None:
+    ask(page, "What does the pump do?")
+    model.allow(1)
+    expect(answer(page)).to_contain_text("The pump")
+    second = page.context.new_page()
+    second.goto(page.url)
+    expect(answer(second)).to_contain_text("The pump")
+    model.allow(1)
+    for tab in (page, second):
+        expect(answer(tab)).to_contain_text("moves water")
+    second.get_by_role("button", name="Stop the answer").click()
+    for tab in (page, second):
+        expect(answer(tab)).to_contain_text("Interrupted: this answer is not complete.")
+
+
+def test_the_page_is_fit_to_be_shown(context: BrowserContext, tmp_path: Path) -> None:
+    """The README's picture: `make screenshot` puts it there."""
+    server = ServerProcess(tmp_path)
+    server.run("demo")
+    try:
+        page = opened(context, server.start(), (tmp_path / "var" / "demo-token").read_text().strip())
+        for question in ("How is the slot of a turn found?", "What happens if the database stalls?", SHOWN):
+            page.get_by_role("button", name="New session", exact=True).click()
+            expect(page.locator(".question")).to_have_count(0)
+            expect(page.get_by_text("Hi! Ask me about Chatkeep.")).to_be_visible()
+            ask(page, question)
+            expect(answer(page).locator(".sources")).to_be_visible()
+        answer(page).locator(".cite").first.click()
+        expect(page.get_by_role("region", name="Quoted passage")).to_contain_text("PostgreSQL")
+        page.mouse.move(0, 0)
+        picture = Path(os.environ.get("CHATKEEP_SCREENSHOT", tmp_path / "page.png"))
+        page.screenshot(path=picture)
+        assert 20_000 < picture.stat().st_size < 200_000
+    finally:
+        server.stop()
