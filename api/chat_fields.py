@@ -11,6 +11,7 @@ from api.auth import principal
 from api.body import Deletion, limits
 from services.errors import ChatkeepError, InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
+from services.knowledge.metadata import read_filter
 from services.messages import configured
 from services.models import DEFAULT, Shelf, model_id
 
@@ -113,6 +114,7 @@ def checked(body: dict[str, Any]) -> dict[str, Any]:
     for name in OBJECTS:
         if name in body:
             fields[name] = _object(name, body[name], InvalidArgument)
+    read_filter(fields.get("meta_data_filter"))
     for name, kind in NUMBERS.items():
         if name in body:
             fields[name] = _number(name, body[name], kind)

@@ -104,7 +104,10 @@ def dataset() -> Dataset:
 @described(list[DocumentRow], files=True)
 def upload() -> Response:
     """Keep files, all or none; one of a name that is there replaces it. They are parsed when that is asked for."""
-    kept = DocumentService.put_all(principal(), dataset().id, read_files())
+    uploads = read_files()
+    with chatkeep().uploads.turn():  # whoever waits for a dataset holds a connection, and its files
+        files = [(name, upload.read()) for name, upload in uploads]
+        kept = DocumentService.put_all(principal(), dataset().id, files)
     return success([_shown(document) for document in kept])
 
 
