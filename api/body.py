@@ -31,7 +31,8 @@ STRING_BODY = "AttributeError(\"'str' object has no attribute 'get'\")"  # clien
 # The types of fields that many bodies have, each as the function of its name below reads it.
 Flag = bool | Literal[0, 1, "true", "false"] | None
 Name = Annotated[str, Field(json_schema_extra={"maxLength": "limits.text_length"})]
-IdList = Annotated[list[str], Field(json_schema_extra={"maxItems": "limits.ids"})] | None
+Id = Annotated[str, Field(min_length=1)]
+IdList = Annotated[list[Id], Field(json_schema_extra={"maxItems": "limits.ids"})] | None
 
 
 class Deletion(TypedDict, total=False):

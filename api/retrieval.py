@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import Flag, IdList, flag, ids_of, limits, read_object
+from api.body import Flag, Id, IdList, flag, ids_of, limits, read_object
 from api.datasets import text_of
 from api.described import EXAMPLE_IDS, described
 from api.question_fields import Filter
@@ -33,7 +33,7 @@ Part = Annotated[float, Field(ge=0, description="more than 1 counts as 1")]
 class Wish(TypedDict):
     """A question to datasets. `similarity = weight * vector + (1 - weight) * term`, each from 0 to 1."""
 
-    dataset_ids: Annotated[list[str], Field(min_length=1, json_schema_extra={"maxItems": "limits.ids"})]
+    dataset_ids: Annotated[list[Id], Field(min_length=1, json_schema_extra={"maxItems": "limits.ids"})]
     question: NotRequired[str | None]
     document_ids: NotRequired[IdList]
     page: NotRequired[Annotated[float, Field(ge=1)] | None]

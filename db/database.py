@@ -251,6 +251,13 @@ def _open_sqlite(path: str, pool: dict[str, Any]) -> Pool:
 
 
 def _open_postgres(url: str, settings: Settings, pool: dict[str, Any]) -> Pool:
+    try:
+        psycopg2.extensions.parse_dsn(url)
+    except psycopg2.ProgrammingError:
+        raise ValueError(
+            "the database's URL can't be read; it is postgresql://user:password@host:port/name, "
+            "with %40 for an @ in the password and so on"
+        ) from None  # libpq's own words repeat the password
     options = {} if settings.database.pooler else {
         "options": " ".join(f"-c {name}={value}" for name, value in _TIMEOUTS.items())
     }

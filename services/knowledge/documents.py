@@ -79,7 +79,7 @@ class DocumentService:
             _change(principal, [found.id], source | state)
             DatasetFile.delete().where(DatasetFile.document_id == found.id).execute()  # type: ignore[misc]
         DatasetFile.create(document_id=found.id, content=content)
-        return DatasetDocument.get_by_id(found.id), True
+        return cls._own(principal, dataset.id).where(DatasetDocument.id == found.id).get(), True
 
     @classmethod
     def get(cls, principal: Principal, dataset_id: str, document_id: str) -> DatasetDocument:

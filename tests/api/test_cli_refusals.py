@@ -115,6 +115,13 @@ def test_a_settings_file_that_cannot_be_used_is_refused(folder: Path, text: str,
     assert said in refused(["migrate"])
 
 
+@pytest.mark.parametrize("url", ["me:hunter2@[::1/x", "me:hunter%zz2@127.0.0.1/y", "me:hunter2@127.0.0.1/y?foo=1"])
+def test_an_address_that_cannot_be_read_is_refused_without_its_password(url: str) -> None:
+    for words in (["migrate"], ["doctor"], ["backup", "b"], ["serve", "--port", str(free_port())]):
+        said = refused(words, CHATKEEP_DATABASE_URL=f"postgresql://{url}")
+        assert "the database's URL can't be read" in said and "hunter" not in said
+
+
 def test_a_file_that_is_no_database_is_refused(folder: Path) -> None:
     (folder / "x.db").write_text("not a database, but long enough to be looked at: " * 50)
     for words in (["migrate"], ["doctor"], ["serve", "--port", str(free_port())], ["backup", "b"]):
