@@ -20,6 +20,7 @@ except ImportError:  # an extra: PostgreSQL with pgvector needs none
 
 _BATCH = 4_096  # vectors in memory at once
 _INSERTED = 200  # rows a statement
+MOST_DIMENSIONS = 16_000  # of a vector: pgvector takes no more
 _DIGITS = 6  # beyond them the engines' sums differ
 
 
@@ -67,6 +68,12 @@ def insert_vectors(dataset_id: str, rows: Sequence[tuple[str, bytes]]) -> None:
 def delete_vectors(ids: Sequence[str]) -> None:
     """Forget the vectors of these chunks; those of a chunk that goes, go with it."""
     change(f"DELETE FROM {{dataset_vector}} WHERE chunk_id {among()}", [listed(ids)])
+
+
+def dimensions(tenant_id: str, dataset_ids: Sequence[str]) -> set[int]:
+    """How many numbers the vectors of these datasets have."""
+    statement = f"SELECT dimensions FROM {{dataset}} WHERE dimensions > 0 AND tenant_id = %s AND id {among()}"
+    return {count for (count,) in fetch(statement, [tenant_id, listed(dataset_ids)])}
 
 
 def nearest(scope: Scope, vector: bytes, limit: int) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Passages as rows: what search finds. Each change of them changes both counters in the same commit."""
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from peewee import fn
@@ -10,7 +11,7 @@ from db.ids import new_id
 from db.jsontext import clean, clean_text
 from db.models import Dataset, DatasetChunk, DatasetDocument, now_ms, touched
 from db.text_index import search_text
-from db.vector_index import delete_vectors, insert_vectors, unit
+from db.vector_index import MOST_DIMENSIONS, delete_vectors, insert_vectors, unit
 from services.dialog_service import Page
 from services.errors import InvalidArgument, InvalidData, NotFound
 from services.knowledge.datasets import lock_dataset
@@ -21,6 +22,7 @@ from services.rag.embeddings import EmbeddingModel
 
 _BATCH = 200  # chunks an INSERT
 _EMBEDDED = 64  # chunks whose vectors are asked for at once
+LENGTH = 50_000  # characters that are searched of a chunk; PostgreSQL's index takes 1 MB of words
 
 
 def text_to_embed(heading: str, content: str) -> str:
@@ -62,10 +64,11 @@ class ChunkService:
         with connection(), transaction():
             lock_dataset(principal, dataset_id)
             document = DocumentService.get(principal, dataset_id, document_id)
+            _check_length(DatasetChunk(content=content, **more))
             last = DatasetChunk.select(fn.max(DatasetChunk.chunk_index)).where(
                 owned_by(principal, DatasetChunk), DatasetChunk.document_id == document.id
             ).scalar()
-            (id,) = insert_chunks(document, [Passage(content)], 0 if last is None else last + 1, **more)
+            (id,) = insert_chunks(document, [Passage(content)], first=0 if last is None else last + 1, **more)
             _keep_vectors(document, [id], vectors)
             count(document, 1)
             made: DatasetChunk = DatasetChunk.get_by_id(id)
@@ -89,6 +92,7 @@ class ChunkService:
                 raise NotFound(f"the document {document.id} has no chunk {chunk_id!r}")
             for name, value in columns.items():
                 setattr(found, name, value)
+            _check_length(found)
             DatasetChunk.update(columns | {"search_text": search_text(_searched(found))}).where(
                 owned_by(principal, DatasetChunk), DatasetChunk.id == found.id
             ).execute()
@@ -132,20 +136,26 @@ def embedded(passages: Sequence[Passage], embedding: EmbeddingModel, told: Any =
     return vectors
 
 
+def words_of(passages: Sequence[Passage]) -> list[str]:
+    """What the index reads of each passage. Of a long document that takes seconds, in which nobody should wait."""
+    return [search_text(f"{passage.heading}\n{passage.content}") for passage in passages]
+
+
 def replace_chunks(
-    document: DatasetDocument, passages: Sequence[Passage], vectors: Sequence[bytes] | None = None
+    document: DatasetDocument, passages: Sequence[Passage], words: Sequence[str],
+    vectors: Sequence[bytes] | None = None,
 ) -> None:
     """Put these passages in the place of a document's own, inside a transaction that holds the dataset's row."""
     owner = Principal(document.tenant_id)
     gone = DatasetChunk.delete().where(  # type: ignore[misc]
         owned_by(owner, DatasetChunk), DatasetChunk.document_id == document.id
     ).execute()
-    _keep_vectors(document, insert_chunks(document, passages), vectors)
+    _keep_vectors(document, insert_chunks(document, passages, words), vectors)
     count(document, len(passages) - gone)
 
 
 def insert_chunks(
-    document: DatasetDocument, passages: Sequence[Passage], first: int = 0, **more: Any
+    document: DatasetDocument, passages: Sequence[Passage], words: Sequence[str] = (), first: int = 0, **more: Any
 ) -> list[str]:
     """Rows for these passages, numbered from `first`; their ids."""
     ids = [new_id() for _ in passages]
@@ -158,8 +168,8 @@ def insert_chunks(
         } | more
         for index, (id, passage) in enumerate(zip(ids, passages, strict=True), first)
     ]
-    for row in rows:
-        row["search_text"] = search_text(_searched(DatasetChunk(**row)))
+    for row, text in zip_longest(rows, words):
+        row["search_text"] = text or search_text(_searched(DatasetChunk(**row)))
     for begin in range(0, len(rows), _BATCH):
         DatasetChunk.insert_many(rows[begin : begin + _BATCH]).execute()
     return ids
@@ -180,11 +190,22 @@ def _searched(chunk: DatasetChunk) -> str:
     return "\n".join([chunk.heading, chunk.content, *chunk.important_keywords, *chunk.questions])
 
 
+def _check_length(chunk: DatasetChunk) -> None:
+    """Raises InvalidArgument."""
+    length = len(_searched(chunk))
+    if length > LENGTH:
+        raise InvalidArgument(
+            f"a chunk's content, keywords and questions have at most {LENGTH:,} characters together, not {length:,}"
+        )
+
+
 def _keep_vectors(document: DatasetDocument, ids: Sequence[str], vectors: Sequence[bytes] | None) -> None:
     """Vectors of one dataset have one dimension, that of the first. Raises InvalidData."""
     if not vectors:
         return
     dimensions = len(vectors[0]) // 4
+    if dimensions > MOST_DIMENSIONS:
+        raise InvalidData(f"the embedding model answers with {dimensions} dimensions; {MOST_DIMENSIONS} can be kept")
     held = Dataset.get_by_id(document.dataset_id)
     if held.dimensions not in (0, dimensions):
         raise InvalidData(

@@ -1,6 +1,6 @@
 """Parsing in the background: a document that waits is claimed under a lease, read, embedded, stored whole.
 
-Any process may do it. One that dies loses its leases, and another begins those documents anew; one that
+Tenants take turns. Any process may do it. One that dies loses its leases, and another begins those documents anew; one that
 three processes died of has failed. A document is stored only by the process that still holds it.
 """
 
@@ -17,7 +17,7 @@ from db.database import TROUBLE, change, connection, fetch, retried, transaction
 from db.jsontext import clean_text
 from db.models import DatasetDocument, touched
 from services.errors import ChatkeepError, NotFound, Unavailable
-from services.knowledge.chunks import embedded, replace_chunks
+from services.knowledge.chunks import embedded, replace_chunks, words_of
 from services.knowledge.datasets import DatasetService, lock_dataset
 from services.knowledge.documents import DocumentService
 from services.knowledge.parsing import Passage, ReaderProcesses, parse
@@ -34,7 +34,8 @@ _CLAIM = """UPDATE {dataset_document} SET owner = %s, lease_until = {now} + %s, 
     began_at = coalesce(began_at, {now}), progress_msg = 'being parsed' WHERE id = (
         SELECT id FROM {dataset_document}
         WHERE run = 'RUNNING' AND (lease_until IS NULL OR lease_until < {now} OR owner = %s)
-        ORDER BY update_time, id LIMIT 1{skip_locked}) RETURNING id"""
+        ORDER BY CASE WHEN tenant_id > %s THEN 0 ELSE 1 END, tenant_id, update_time, id LIMIT 1{skip_locked})
+    RETURNING id"""
 _WAITING = "SELECT count(*) FROM {dataset_document} WHERE run = 'RUNNING' " \
            "AND (lease_until IS NULL OR lease_until < {now})"
 _RENEW = "UPDATE {dataset_document} SET lease_until = {now} + %s WHERE run = 'RUNNING' AND owner = %s"
@@ -73,6 +74,7 @@ class Ingestion:
         self._observer = observer or Observer()
         self.owner = f"{this_process()}:{id(self):x}"
         self._embedding = embedding
+        self._served = ""  # the tenant of the last document: the next one is another's, so that none waits for all
         self._readers = ReaderProcesses(most=1)
         self._woken = threading.Event()
         self._stopped = threading.Event()
@@ -100,10 +102,11 @@ class Ingestion:
         """Parse one document that waits, to its end; its id, or None where none waits."""
         with connection(), transaction():
             # what it has already is left from a step that met trouble: its lease is kept and would never run out
-            rows = fetch(_CLAIM, [self.owner, self.settings.lease, self.owner])
+            rows = fetch(_CLAIM, [self.owner, self.settings.lease, self.owner, self._served])
             document = DatasetDocument.get_by_id(rows[0][0]) if rows else None
         if document is None:
             return None
+        self._served = document.tenant_id
         if document.attempts > 1:
             self._observer.document_lease_lost()
         try:
@@ -125,7 +128,8 @@ class Ingestion:
                 megabytes=self.settings.parse_megabytes,
             )
             vectors = self._embed(document, passages)
-            retried(lambda: self._store(document, passages, vectors))
+            words = words_of(passages)
+            retried(lambda: self._store(document, passages, words, vectors))
             return Parsed.DONE
         except Unavailable as error:
             log.warning("documents wait: none can be read now", reason=error.message)
@@ -153,12 +157,13 @@ class Ingestion:
         return embedded(passages, model, told)
 
     def _store(
-        self, document: DatasetDocument, passages: Sequence[Passage], vectors: Sequence[bytes] | None
+        self, document: DatasetDocument, passages: Sequence[Passage], words: Sequence[str],
+        vectors: Sequence[bytes] | None,
     ) -> None:
         with connection(), transaction():
             lock_dataset(Principal(document.tenant_id), document.dataset_id)
             self._end(document, "DONE", 1.0, "" if passages else "no text was found in it")
-            replace_chunks(document, passages, vectors)
+            replace_chunks(document, passages, words, vectors)
 
     def _end(self, document: DatasetDocument, run: str, progress: float, message: str) -> None:
         with connection():
@@ -205,12 +210,12 @@ def add_text(
     """Put a text into a dataset under its name, parsed at once; whether that changed anything. Raises NotFound."""
     name, text = clean_text(name), clean_text(text)
     passages = parse(name, text)
-    vectors = embedded(passages, embedding) if embedding else None
+    words, vectors = words_of(passages), embedded(passages, embedding) if embedding else None
     with connection(), transaction():
         document, is_new = DocumentService.put(principal, dataset_id, name, text.encode(), location)
         if not is_new:
             return False
-        replace_chunks(document, passages, vectors)
+        replace_chunks(document, passages, words, vectors)
         DatasetDocument.update(run="DONE", progress=1.0, progress_msg="", **touched()).where(
             owned_by(principal, DatasetDocument), DatasetDocument.id == document.id
         ).execute()

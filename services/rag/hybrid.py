@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 
 from db.database import connection
-from db.vector_index import nearest, similarities, unit
+from db.vector_index import dimensions, nearest, similarities, unit
+from services.errors import ModelFailure
+from services.events import ErrorCode
 from services.rag.embeddings import EmbeddingModel
 from services.rag.reranking import RerankModel
 from services.rag.retrievers import Document, Hit, LexicalRetriever, Retriever, documents
@@ -26,8 +28,19 @@ class HybridRetriever:
             return []
         vector = unit(*self.embedding.embed([question]))
         with connection():
+            self._check(len(vector) // 4)
             hits = [hit for hit in self._rank(question, vector) if hit.similarity >= self.lexical.similarity_threshold]
             return documents(self.lexical.tenant_id, hits[: max(limit, 0)])
+
+    def _check(self, found: int) -> None:
+        """Raises ModelFailure where the question's vector can be compared with none of the datasets' own."""
+        held = dimensions(self.lexical.tenant_id, self.lexical.dataset_ids)
+        if held and found not in held:
+            raise ModelFailure(
+                ErrorCode.INVALID_RESPONSE,
+                f"The embedding model answers with {found} dimensions, the dataset's vectors have {min(held)}: "
+                "it isn't the model that made them.",
+            )
 
     def _rank(self, question: str, vector: bytes) -> list[Hit]:
         near = nearest(self.lexical.scope, vector, self.lexical.top_k)

@@ -194,6 +194,23 @@ def test_passages_are_listed_written_changed_and_deleted(alice, dataset):
     assert alice.refused("PATCH", one, {"content": "x"})[0] == 102
 
 
+@pytest.mark.parametrize("big", [
+    {"content": " ".join(f"w{n}" for n in range(150_000))},
+    {"content": "x", "important_keywords": [f"w{n}" for n in range(150_000)]},
+    {"content": "x", "questions": ["".join(map(chr, range(0x4E00, 0x9F00))) * 3]},
+], ids=["content", "keywords", "questions"])
+def test_a_passage_that_no_index_takes_is_refused_alike_on_both_engines(alice, dataset, big):
+    [doc] = parsed(alice, dataset, guide_md="# Pumps")
+    path = f"/datasets/{dataset}/documents/{doc['id']}/chunks"
+    [chunk] = alice.ok("GET", path)["chunks"]
+    for method, place in (("POST", path), ("PATCH", f"{path}/{chunk['id']}")):
+        code, message = alice.refused(method, place, big)
+        assert (code, "50,000 characters" in message) == (101, True)
+    most = "".join(chr(0x4E00 + n * 7919 % 20_000) for n in range(49_900))
+    assert alice.ok("POST", path, {"content": most})["chunk"]["content"] == most
+    assert alice.ok("GET", f"/datasets/{dataset}")["chunk_count"] == 2
+
+
 def test_documents_go_with_their_passages(alice, dataset):
     first, *_ = parsed(alice, dataset, a_txt="pump one", b_txt="pump two", c_txt="pump three")
     path = f"/datasets/{dataset}/documents"

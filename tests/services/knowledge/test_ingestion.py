@@ -1,6 +1,7 @@
 """Parsing in the background: leases, failures, dead workers, and documents that change under them."""
 
 import threading
+import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -10,11 +11,12 @@ import pytest
 from peewee import OperationalError
 
 from conf.settings import IngestSettings, Settings
-from db.database import change, connection
+from db.database import change, connection, transaction
 from db.models import Dataset, DatasetDocument
+from db.text_index import search_text
 from services.errors import ModelFailure
 from services.events import ErrorCode
-from services.knowledge.datasets import DatasetService
+from services.knowledge.datasets import DatasetService, lock_dataset
 from services.knowledge.documents import DocumentService
 from services.knowledge.ingestion import ATTEMPTS, Ingestion
 from services.principal import Principal
@@ -67,6 +69,35 @@ def test_what_waits_is_parsed_in_order_of_arrival(dataset: Dataset, ingestion: I
     assert [ingestion.step() for _ in range(4)] == [*(document.id for document in documents), None]
     assert {(now(each).run, now(each).progress, now(each).owner) for each in documents} == {("DONE", 1.0, None)}
     assert found(dataset) == 3
+
+
+def test_a_tenant_with_one_document_does_not_wait_for_all_of_another(store: Settings, ingestion: Ingestion) -> None:
+    waiting = {}
+    for tenant, count in (("many", 5), ("a few", 2), ("zoo", 1)):
+        made = DatasetService.create(Principal(tenant), "docs")
+        for n in range(count):
+            waiting[DocumentService.put(Principal(tenant), made.id, f"{n}.txt", b"A zebra.")[0].id] = tenant
+    order = [waiting[str(ingestion.step())] for _ in waiting]
+    assert order == ["a few", "many", "zoo", "a few", "many", "many", "many", "many"]
+
+
+def test_nobody_waits_for_a_datasets_row_while_the_words_of_a_long_document_are_made(dataset: Dataset) -> None:
+    text = "größe überall " * 150_000
+    began = time.monotonic()
+    search_text(text)
+    takes, waited = time.monotonic() - began, [0.0]
+    with closing(Ingestion(QUICK, lambda name: None)) as ingestion:
+        document = put(dataset, content=text.encode())
+        thread = threading.Thread(target=ingestion.step)
+        thread.start()
+        while thread.is_alive():
+            began = time.monotonic()
+            with connection(), transaction():
+                lock_dataset(ACME, dataset.id)
+            waited.append(time.monotonic() - began)
+            thread.join(0.02)
+    assert now(document).run == "DONE"
+    assert max(waited) < takes * 0.75
 
 
 def test_the_background_thread_wakes(dataset: Dataset, ingestion: Ingestion) -> None:

@@ -9,7 +9,7 @@ import pytest
 from conf.settings import Settings
 from db.database import connection
 from db.vector_index import nearest, unit, vector_type
-from services.errors import InvalidData
+from services.errors import InvalidData, ModelFailure
 from services.knowledge.chunks import ChunkService
 from services.knowledge.datasets import DatasetService
 from services.knowledge.documents import DocumentService
@@ -94,6 +94,29 @@ def test_a_vector_of_another_dimension_is_refused_with_a_sentence_and_changes_no
     assert "wide.txt" not in [row.name for row in DocumentService.all(ACME, lexical.dataset_ids[0])]
     with connection():
         assert nearest(lexical.scope, unit(array("f", [1, 0, 0, 0])), 5) == {}
+
+
+def test_a_question_whose_vector_cannot_be_compared_fails_with_a_sentence(lexical: LexicalRetriever) -> None:
+    class Wider(Meaning):
+        def embed(self, texts: Sequence[str]) -> list["array[float]"]:
+            return [array("f", [1, 0, 0, 0]) for _ in texts]
+
+    with pytest.raises(ModelFailure, match=r"4 dimensions.*have 3"):
+        HybridRetriever(lexical, Wider()).retrieve("dog", 9)
+    other = DatasetService.create(ACME, "wide", embedding_model="meaning")
+    add_text(ACME, other.id, "dog.txt", "All about the dog.", embedding=Wider())
+    both = LexicalRetriever("acme", [*lexical.dataset_ids, other.id])
+    assert len(HybridRetriever(both, Wider()).retrieve("dog", 9)) == 2  # the others by their words
+
+
+def test_a_vector_that_no_index_takes_is_refused_alike_on_both_engines(store: Settings) -> None:
+    class Endless(Meaning):
+        def embed(self, texts: Sequence[str]) -> list["array[float]"]:
+            return [array("f", [1] * 16_001) for _ in texts]
+
+    dataset = DatasetService.create(ACME, "endless", embedding_model="meaning")
+    with pytest.raises(InvalidData, match=r"16001 dimensions; 16000 can be kept"):
+        add_text(ACME, dataset.id, "a.txt", "dog", embedding=Endless())
 
 
 def test_a_passage_that_changes_changes_its_vector(lexical: LexicalRetriever) -> None:
