@@ -161,8 +161,14 @@ class SqlitePool(Waiting, PooledSqliteDatabase):  # type: ignore[misc]
         super()._set_pragmas(conn)  # type: ignore[misc]
 
 
+_BEYOND_LIMITS = "54"  # PostgreSQL's class of codes for it
+
+
 class LossIsOperational(psycopg2.extensions.cursor):
-    """psycopg2 has two classes for a lost connection; the plain DatabaseError would also be that of our bugs."""
+    """psycopg2 has two classes for a lost connection; the plain DatabaseError would also be that of our bugs.
+
+    And it counts as passing trouble what a limit of PostgreSQL refuses, which it would refuse again for ever.
+    """
 
     def execute(self, *query: Any) -> None:
         try:
@@ -170,6 +176,8 @@ class LossIsOperational(psycopg2.extensions.cursor):
         except psycopg2.DatabaseError as error:
             if type(error) is psycopg2.DatabaseError:
                 raise psycopg2.OperationalError(*error.args) from error
+            if (error.pgcode or "").startswith(_BEYOND_LIMITS):
+                raise psycopg2.DataError(*error.args) from error
             raise
 
 

@@ -1,7 +1,7 @@
 """Parsing in the background: a document that waits is claimed under a lease, read, embedded, stored whole.
 
-Tenants take turns. Any process may do it. One that dies loses its leases, and another begins those documents anew; one that
-three processes died of has failed. A document is stored only by the process that still holds it.
+Tenants take turns. Any process may do it. One that dies loses its leases, and another begins those documents
+anew; one that broke off three times has failed. A document is stored only by the process that still holds it.
 """
 
 import threading

@@ -21,7 +21,7 @@ _DONE = b"[DONE]"
 _FIELD = re.compile(rb"(?:data|event|id|retry)?:")
 _BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a body's beginning; the first three are a byte order mark
 _FIRST_LINE = 65_536  # bytes, more than any line that a stream begins with
-_LONGEST = 8_000_000  # bytes of an answer that comes as one JSON text
+_LONGEST = 8_000_000  # bytes of a stream's line, and of an answer that comes as one JSON text
 
 
 def answer_payloads(chunks: Iterable[bytes], kind: str) -> Iterator[bytes]:
@@ -55,11 +55,16 @@ def _whole(head: bytes, chunks: Iterable[bytes]) -> bytes:
 
 
 def payloads(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The value of each `data` line of a stream. Lines end at line feeds only: JSON may hold other line ends."""
+    """The value of each `data` line of a stream. Lines end at line feeds only: JSON may hold other line ends.
+
+    Raises ModelFailure for a line without end.
+    """
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         yield from _values(lines)
+        if len(rest) > _LONGEST:
+            raise failure(ErrorCode.INVALID_RESPONSE, f"a line of more than {_LONGEST} bytes")
     yield from _values([rest])
 
 

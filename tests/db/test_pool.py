@@ -5,6 +5,7 @@ import socket
 import time
 
 import pytest
+from peewee import DataError
 
 from conf.settings import Settings
 from db.database import connection, database, fetch, has_input
@@ -55,3 +56,11 @@ def test_input_is_seen_on_a_file_beyond_the_first_thousand(store: Settings) -> N
     here.close()
     high.close()
     assert database.obj.is_closed()
+
+
+def test_what_exceeds_a_limit_of_postgres_is_no_passing_trouble(store: Settings) -> None:
+    words = " ".join(str(n) for n in range(150_000))
+    with connection(), pytest.raises(DataError, match="too long for tsvector"):
+        fetch("SELECT to_tsvector('simple', %s)", [words])
+    with connection():
+        assert fetch("SELECT 1") == [(1,)]

@@ -94,6 +94,16 @@ def test_a_broken_answer_is_a_failure_with_its_code(upstream: Upstream, script: 
     assert failure(upstream).code is code
 
 
+def test_a_line_without_end_is_a_broken_answer_long_before_its_time_is_up(upstream: Upstream) -> None:
+    def script(handler: BaseHTTPRequestHandler) -> None:
+        start(handler)
+        send(handler, b"data: ", *[b"x" * 1_000_000] * 9)
+        upstream.waits(handler)
+
+    upstream.says(script)
+    assert failure(upstream, first_token_timeout=15).code is ErrorCode.INVALID_RESPONSE
+
+
 def test_what_came_before_the_failure_was_passed_on(upstream: Upstream) -> None:
     upstream.says(streams(delta("half"), event({"error": "boom"})))
     events = model(upstream).stream(ModelRequest([], ""))
