@@ -10,7 +10,7 @@ ifdef PORT
 export CHATKEEP_PORT := $(PORT)
 endif
 
-.PHONY: setup run test test-system system-needs screenshot check faults bench bench-peers clean
+.PHONY: setup run test test-system system-needs screenshot check fuzz faults bench bench-peers clean
 
 setup: $(VENV)/app.stamp
 
@@ -35,6 +35,11 @@ check: $(VENV)/check.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_architecture.py -s
+
+fuzz: export FUZZ_REQUESTS ?= 100000
+fuzz: export FUZZ_SECONDS ?= 14400
+fuzz: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q -s tests/contracts/test_fuzz.py tests/contracts/test_raw_requests.py
 
 faults: $(VENV)/test.stamp
 	FAULTS_TURNS=2000 FAULTS_COUNT=200 $(BIN)/python -m pytest -q tests/faults

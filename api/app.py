@@ -32,6 +32,7 @@ from api.metrics import Metrics
 from api.openapi import document
 from api.responses import dumps
 from api.siblings import Siblings
+from api.turns import UPLOADS, Turns
 from conf.logs import set_up_logs
 from conf.settings import Settings
 from db.database import database, open_database
@@ -69,7 +70,7 @@ def create_app(settings: Settings, models: ModelDirectory | None = None, meeting
     app.extensions["chatkeep"] = Chatkeep(
         settings, models, workers, Completions(settings, workers, models), ingestion, metrics,
         Siblings(meeting, lambda number: metrics.exposition(worker=number)) if meeting else None,
-        cache(lambda: dumps(document(app))),
+        cache(lambda: dumps(document(app))), Turns(UPLOADS),
     )
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint, url_prefix=settings.server.base_path + (blueprint.url_prefix or ""))

@@ -7,6 +7,7 @@ from flask import current_app, request
 
 from api.metrics import Metrics
 from api.siblings import Siblings
+from api.turns import Turns
 from conf.settings import Settings
 from services.completions import Completions
 from services.knowledge.ingestion import Ingestion
@@ -24,6 +25,7 @@ class Chatkeep:
     metrics: Metrics
     siblings: Siblings | None  # of several worker processes
     openapi: Callable[[], bytes]  # the document, made when it is first asked for
+    uploads: Turns
 
 
 def chatkeep() -> Chatkeep:

@@ -9,8 +9,9 @@ from flask import Request, current_app, request
 from gunicorn.http.errors import ParseException
 from pydantic import Field
 from typing_extensions import TypedDict
-from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.datastructures import FileStorage, MultiDict
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
+from werkzeug.formparser import FormDataParser
 from werkzeug.utils import cached_property
 
 from conf.settings import LimitSettings
@@ -21,13 +22,15 @@ _PARTS = 10_000  # of a form; those that are left over are closed by nobody but 
 _FAR = 10**9  # a page beyond every list, and a number that every database takes
 PAGE_SIZE, MOST_ROWS = 30, 100
 MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
+BROKEN_TRANSFER = "the body could not be read: its transfer is broken off, or its encoding is wrong"
 STRING_BODY = "AttributeError(\"'str' object has no attribute 'get'\")"  # clients compare it
 
 
 # The types of fields that many bodies have, each as the function of its name below reads it.
 Flag = bool | Literal[0, 1, "true", "false"] | None
 Name = Annotated[str, Field(json_schema_extra={"maxLength": "limits.text_length"})]
-IdList = Annotated[list[str], Field(json_schema_extra={"maxItems": "limits.ids"})] | None
+Id = Annotated[str, Field(min_length=1)]
+IdList = Annotated[list[Id], Field(json_schema_extra={"maxItems": "limits.ids"})] | None
 
 
 class Deletion(TypedDict, total=False):
@@ -53,8 +56,17 @@ def without_nul(text: str) -> str:
     return text.replace("\x00", "\ufffd")
 
 
+class StrictForms(FormDataParser):
+    """Raises ValueError for a form that is broken, which by itself counts as an empty one."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"silent": False})
+
+
 class CleanRequest(Request):
     """A request whose query any database takes."""
+
+    form_data_parser_class = StrictForms
 
     @cached_property
     def args(self) -> MultiDict[str, str]:
@@ -88,8 +100,8 @@ def read_object(limit: int | None = None) -> dict[str, Any]:
     return clean(value)  # type: ignore[no-any-return]
 
 
-def read_files() -> list[tuple[str, bytes]]:
-    """The files of a form: their names, without folders, and contents.
+def read_files() -> list[tuple[str, FileStorage]]:
+    """The files of a form: their names, without folders, and contents still to be read.
 
     Raises TooLarge, InvalidArgument.
     """
@@ -99,11 +111,17 @@ def read_files() -> list[tuple[str, bytes]]:
         uploads = request.files.getlist("file")
     except RequestEntityTooLarge:
         uploads = None
+    except (OSError, ParseException, ClientDisconnected):
+        raise InvalidArgument(BROKEN_TRANSFER) from None
+    except ValueError:
+        raise InvalidArgument(
+            "the form could not be read: it is cut off, its boundary isn't the one that it names, or a name isn't UTF-8"
+        ) from None
     if uploads is None or len(uploads) > limits().files:
         raise TooLarge(
             f"an upload has at most {limits().upload_bytes} bytes and {limits().files} files; send it in parts"
         )
-    found = [(re.split(r"[/\\]", upload.filename or "")[-1], upload.read()) for upload in uploads]
+    found = [(re.split(r"[/\\]", upload.filename or "")[-1], upload) for upload in uploads]
     if not found:
         raise InvalidArgument("No file part!")
     if any(not name for name, _ in found):
@@ -116,7 +134,7 @@ def _raw(limit: int) -> bytes:
     try:
         raw = request.get_data(cache=True)
     except (OSError, ParseException):  # chunks that aren't HTTP's, or end too early
-        raise InvalidArgument("the body could not be read: its transfer encoding is broken") from None
+        raise InvalidArgument(BROKEN_TRANSFER) from None
     if len(raw) > limit:
         raise TooLarge(f"the body is larger than {limit} bytes")
     return raw

@@ -11,6 +11,7 @@ from api.auth import principal
 from api.body import Deletion, limits
 from services.errors import ChatkeepError, InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
+from services.knowledge.metadata import read_filter
 from services.messages import configured
 from services.models import DEFAULT, Shelf, model_id
 
@@ -21,6 +22,7 @@ NUMBERS: dict[str, type[int] | type[float]] = {
     "similarity_threshold": float, "vector_similarity_weight": float, "top_n": int, "top_k": int,
 }
 TEXTS = {"description": None, "icon": None, "language": 32, "prompt_type": 16, "do_refer": 1}
+NEVER_NULL = {"prompt_type", "do_refer"}
 OBJECTS = ("llm_setting", "meta_data_filter")
 BUILT_IN_RERANKERS = {"BAAI/bge-reranker-v2-m3", "maidalun1020/bce-reranker-base_v1"}
 
@@ -67,8 +69,8 @@ class ChatChange(TypedDict, total=False):
     description: str | None
     icon: str | None
     language: Annotated[str, Field(max_length=TEXTS["language"])] | None
-    prompt_type: Annotated[str, Field(max_length=TEXTS["prompt_type"])] | None
-    do_refer: Annotated[str, Field(max_length=TEXTS["do_refer"])] | None
+    prompt_type: Annotated[str, Field(max_length=TEXTS["prompt_type"])]
+    do_refer: Annotated[str, Field(max_length=TEXTS["do_refer"])]
 
 
 class NewChat(ChatChange):
@@ -112,6 +114,7 @@ def checked(body: dict[str, Any]) -> dict[str, Any]:
     for name in OBJECTS:
         if name in body:
             fields[name] = _object(name, body[name], InvalidArgument)
+    read_filter(fields.get("meta_data_filter"))
     for name, kind in NUMBERS.items():
         if name in body:
             fields[name] = _number(name, body[name], kind)
@@ -220,7 +223,7 @@ def _number(name: str, value: Any, kind: type[int] | type[float]) -> float:
 
 
 def _text(name: str, value: Any, length: int | None) -> str | None:
-    if value is not None and not isinstance(value, str):
+    if not isinstance(value, str) and (value is not None or name in NEVER_NULL):
         raise InvalidArgument(f"`{name}` must be a text")
     if value is not None and length is not None and len(value) > length:
         raise InvalidArgument(f"`{name}` has {len(value)} characters; at most {length} are allowed")

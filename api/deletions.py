@@ -31,7 +31,7 @@ def report(
     """
     wrong = next((item for item in ids if not isinstance(item, str) or not item), None)
     if wrong is not None or None in ids:
-        raise InvalidData("every item of `ids` must be the text of an id")
+        raise InvalidData(f"every {noun} id in the list must be a text, and not an empty one")
     wanted = list(dict.fromkeys(ids))
     deleted = delete(wanted)
     errors = [missing.format(id=id) for id in wanted if id not in deleted]

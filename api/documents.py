@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import Deletion, descending, ids_of, paging, read_files, read_object
+from api.body import Deletion, Id, descending, ids_of, paging, read_files, read_object
 from api.chats import Listing, order_field
 from api.datasets import FileName
 from api.deletions import Deleted, Report, report
@@ -51,7 +51,7 @@ class DocumentChange(TypedDict, total=False):
 class DocumentIds(TypedDict):
     """Documents of the dataset."""
 
-    document_ids: Annotated[list[str], Field(min_length=1, json_schema_extra={"maxItems": "limits.ids"})]
+    document_ids: Annotated[list[Id], Field(min_length=1, json_schema_extra={"maxItems": "limits.ids"})]
 
 
 class DocumentRow(Times):
@@ -104,7 +104,10 @@ def dataset() -> Dataset:
 @described(list[DocumentRow], files=True)
 def upload() -> Response:
     """Keep files, all or none; one of a name that is there replaces it. They are parsed when that is asked for."""
-    kept = DocumentService.put_all(principal(), dataset().id, read_files())
+    uploads = read_files()
+    with chatkeep().uploads.turn():  # whoever waits for a dataset holds a connection, and its files
+        files = [(name, upload.read()) for name, upload in uploads]
+        kept = DocumentService.put_all(principal(), dataset().id, files)
     return success([_shown(document) for document in kept])
 
 

@@ -14,7 +14,7 @@ from db.models import Dialog
 from services.completions import OnConflict
 from services.conversation_service import ConversationService
 from services.errors import InvalidArgument, InvalidData, NotFound
-from services.knowledge.metadata import OPERATORS
+from services.knowledge.metadata import OPERATORS, read_filter
 from services.rag.chat_models import ChatModel
 from services.rag.prompts import SAMPLING
 
@@ -109,13 +109,16 @@ def find_model(wanted: str, dialog: Dialog | None) -> ChatModel:
 
 
 def pipeline_options(body: dict[str, Any], not_options: set[str]) -> dict[str, Any]:
-    """What the pipeline gets beside the question. Raises InvalidArgument for a sampling value that is no number."""
+    """What the pipeline gets beside the question. Raises InvalidArgument for a sampling value that is no number,
+    and for a filter that is none."""
     for name in SAMPLING:
         refuse_unless_number(body, name)
     if not _names_documents(body.get("doc_ids")):
         raise InvalidArgument(
             f"`doc_ids` must be a list of ids, or a text with commas, not {shown(body['doc_ids'])}"
         )
+    if "metadata_condition" not in not_options:
+        read_filter(body.get("metadata_condition"))
     return {
         key: value for key, value in body.items()
         if key not in not_options and not (key in SAMPLING and value is None)

@@ -1,5 +1,6 @@
 """Envelopes: `{code, message, data}` on every JSON answer, and RAGFlow's shapes of our rows."""
 
+from collections.abc import Iterable, Iterator
 from email.utils import formatdate
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -12,6 +13,8 @@ from db.document import DocumentText
 from db.models import Dialog, DocumentRow
 from services.events import ErrorCode, FinishReason
 from services.messages import ragflow_view
+
+BLOCK = 65_536  # bytes; memory of twice as much comes from the kernel, page by page
 
 
 class Times(TypedDict):
@@ -187,6 +190,31 @@ def build_session_response(row: DocumentRow, document: DocumentText | None = Non
     whole = document.parsed()
     messages, reference = ragflow_view(whole.entries, whole.slots)
     return session | {"messages": messages, "reference": reference}
+
+
+def session_pieces(row: DocumentRow, document: DocumentText) -> Iterator[bytes | memoryview]:
+    """The same as JSON, in pieces: a long document isn't copied to be put together."""
+    if document.format != 1:
+        yield dumps(build_session_response(row, document))
+        return
+    yield dumps(build_session_response(row))[:-1] + b',"messages":'
+    yield from document.pieces(0)
+    yield b',"reference":'
+    yield from document.pieces(1)
+    yield b"}"
+
+
+def blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Pieces put together to what is worth a write of its own, and is small enough to be had without the kernel."""
+    held: list[bytes | memoryview] = []
+    length = 0
+    for piece in pieces:
+        held.append(piece)
+        length += len(piece)
+        if length >= BLOCK:
+            yield b"".join(held)
+            held, length = [], 0
+    yield b"".join(held)
 
 
 def build_chat_response(dialog: Dialog, datasets: dict[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import Flag, IdList, flag, ids_of, read_object
+from api.body import Flag, Id, IdList, flag, ids_of, limits, read_object
 from api.datasets import text_of
 from api.described import EXAMPLE_IDS, described
 from api.question_fields import Filter
@@ -19,7 +19,7 @@ from services.knowledge.datasets import DatasetService
 from services.knowledge.metadata import read_filter
 from services.rag.highlight import highlighted
 from services.rag.retrieval import Wanted, retriever
-from services.rag.retrievers import Document, doc_aggs, wire_chunk
+from services.rag.retrievers import Document, doc_aggs, question_words, wire_chunk
 
 blueprint = Blueprint("retrieval", __name__, url_prefix="/api/v1/retrieval")
 blueprint.before_request(authenticate)
@@ -33,7 +33,7 @@ Part = Annotated[float, Field(ge=0, description="more than 1 counts as 1")]
 class Wish(TypedDict):
     """A question to datasets. `similarity = weight * vector + (1 - weight) * term`, each from 0 to 1."""
 
-    dataset_ids: Annotated[list[str], Field(min_length=1, json_schema_extra={"maxItems": "limits.ids"})]
+    dataset_ids: Annotated[list[Id], Field(min_length=1, json_schema_extra={"maxItems": "limits.ids"})]
     question: NotRequired[str | None]
     document_ids: NotRequired[IdList]
     page: NotRequired[Annotated[float, Field(ge=1)] | None]
@@ -73,16 +73,24 @@ def retrieve() -> Response:
         raise InvalidArgument("`dataset_ids` and `document_ids` are lists of texts")
     DatasetService.check(principal(), dataset_ids, parsed=False)
     DatasetService.check_embeddings(principal(), dataset_ids)
-    question = text_of(body, "question") or ""
+    question = _question(body)
     page, size = int(_number(body, "page", 1, 1, 10**9)), int(_number(body, "page_size", 30, 1, MOST))
     wanted = _wanted(body, dataset_ids)
     found = retriever(principal(), wanted, chatkeep().models).retrieve(question, wanted.top_k)
     shown = found[(page - 1) * size : page * size]
-    marks = flag(body, "highlight", default=False)
+    marks = frozenset(question_words(question)) if flag(body, "highlight", default=False) else None
     return success({
-        "chunks": [_shown(each, question if marks else "") for each in shown], "total": len(found),
+        "chunks": [_shown(each, marks) for each in shown], "total": len(found),
         "doc_aggs": doc_aggs(wire_chunk(each) for each in found),
     } | _warnings(body, dataset_ids))
+
+
+def _question(body: dict[str, Any]) -> str:
+    question = text_of(body, "question") or ""
+    size, most = len(question.encode()), limits().message_bytes
+    if size > most:
+        raise InvalidArgument(f"`question` has {size} bytes; at most {most} are allowed")
+    return question
 
 
 def _wanted(body: dict[str, Any], dataset_ids: list[str]) -> Wanted:
@@ -113,9 +121,9 @@ def _warnings(body: dict[str, Any], dataset_ids: list[str]) -> dict[str, Any]:
     return {"warnings": told} if told else {}
 
 
-def _shown(document: Document, question: str) -> dict[str, Any]:
+def _shown(document: Document, marks: frozenset[str] | None) -> dict[str, Any]:
     chunk = wire_chunk(document)
-    marked = {"highlight": highlighted(document.text, question)} if question else {}
+    marked = {} if marks is None else {"highlight": highlighted(document.text, marks)}
     return chunk | marked | {
         "document_keyword": chunk["document_name"], "important_keywords": [], "image_id": "",
         "positions": chunk["positions"] or [], "available": True,

@@ -12,7 +12,7 @@ from api.body import Deletion, Name, descending, ids_of, paging, read_object, te
 from api.chats import Listing, order_field
 from api.deletions import Report, report
 from api.described import EXAMPLE_IDS, described
-from api.responses import LightSession, Session, build_session_response, dumps, success
+from api.responses import LightSession, Session, blocks, build_session_response, dumps, session_pieces, success
 from db.models import Dialog, DocumentRow
 from services.conversation_service import ConversationService, clip
 from services.dialog_service import DialogService
@@ -100,8 +100,7 @@ def list_sessions() -> Response:
     )
     if request.args.get("light", "").lower() == "true":
         return success([build_session_response(row) for row in rows])
-    body = _bodies(rows)
-    return Response(_started(body), mimetype="application/json")
+    return Response(_started(blocks(_listed(rows))), mimetype="application/json")
 
 
 @blueprint.get("/<session_id>")
@@ -190,12 +189,13 @@ def _shown(session: DocumentRow) -> dict[str, Any]:
     return build_session_response(session, ConversationService.text(principal(), session.id))
 
 
-def _bodies(rows: list[DocumentRow]) -> Iterator[bytes]:
+def _listed(rows: list[DocumentRow]) -> Iterator[bytes | memoryview]:
     """The list's JSON, batch by batch: no more than one batch of documents is held at once."""
     separator = b'{"code":0,"message":"success","data":['
     for batch in ConversationService.texts(principal(), rows):
         for row, document in batch:
-            yield separator + dumps(build_session_response(row, document))
+            yield separator
+            yield from session_pieces(row, document)
             separator = b","
     yield (separator if separator != b"," else b"") + b"]}"
 

@@ -22,8 +22,9 @@ _CJK = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
     "\u1100-\u11ff\ua960-\ua97f\uac00-\ud7ff"
 )
-_ASCII_WORDS = re.compile("[a-z0-9]+")
-_RUNS = re.compile(rf"(?P<cjk>(?:(?![\W_])[{_CJK}])+)|[^\W_{_CJK}]+")
+# PostgreSQL reads the beginning of `12e4ab` as a number, so here too it is a word of its own.
+_ASCII_WORDS = re.compile("[0-9]+e[0-9]+(?=[a-z])|[a-z0-9]+")
+_RUNS = re.compile(rf"(?P<cjk>(?:(?![\W_])[{_CJK}])+)|[0-9]+e[0-9]+(?=[^\W0-9_])|[^\W_{_CJK}]+")
 
 
 def search_words(text: str) -> list[str]:

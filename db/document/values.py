@@ -84,10 +84,16 @@ class DocumentText:
 
     def array(self, column: int) -> bytes:
         """One of the two arrays: 0 the messages, 1 the references."""
-        parts: list[bytes | memoryview] = []
+        return b"".join(self.pieces(column))
+
+    def pieces(self, column: int) -> Iterator[bytes | memoryview]:
+        """The same in pieces, none of which is copied."""
+        separator = b"["
         for text in (page[column] for page in self.pages if page[column] != b"[]"):
-            parts += (b"," if parts else b"[", memoryview(text)[1:-1])
-        return b"".join((*parts, b"]")) if parts else b"[]"
+            yield separator
+            yield memoryview(text)[1:-1]
+            separator = b","
+        yield b"]" if separator == b"," else b"[]"
 
     def parsed(self) -> Loaded:
         return parse(self.pages, self.format, 0)

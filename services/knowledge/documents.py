@@ -5,6 +5,7 @@ that citations of it still lead somewhere; its passages stay until those of the 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,11 +48,20 @@ class DocumentService:
     def put_all(
         cls, principal: Principal, dataset_id: str, files: Sequence[tuple[str, bytes]]
     ) -> Sequence[DatasetDocument]:
-        """Keep files under their names, all in one commit or none, to be parsed when that is asked for."""
+        """Keep files under their names, all in one commit or none, to be parsed when that is asked for.
+
+        Raises InvalidArgument where two have the same name: one of them would be lost.
+        """
+        sources = [_source(name, content) for name, content in files]
+        taken = Counter(source["name"] for source in sources)
+        twice = next((name for name, count in taken.items() if count > 1), None)
+        if twice is not None:
+            raise InvalidArgument(f"{taken[twice]} of these files are named {twice!r}; a dataset has one of a name")
         with connection(), transaction():
             dataset = lock_dataset(principal, dataset_id)
             return [
-                cls._keep(principal, dataset, _source(name, content), content, UNSTARTED)[0] for name, content in files
+                cls._keep(principal, dataset, source, content, UNSTARTED)[0]
+                for source, (_, content) in zip(sources, files, strict=True)
             ]
 
     @classmethod
@@ -69,7 +79,7 @@ class DocumentService:
             _change(principal, [found.id], source | state)
             DatasetFile.delete().where(DatasetFile.document_id == found.id).execute()  # type: ignore[misc]
         DatasetFile.create(document_id=found.id, content=content)
-        return DatasetDocument.get_by_id(found.id), True
+        return cls._own(principal, dataset.id).where(DatasetDocument.id == found.id).get(), True
 
     @classmethod
     def get(cls, principal: Principal, dataset_id: str, document_id: str) -> DatasetDocument:

@@ -63,13 +63,17 @@ class Filter:
         return join(condition.holds(meta_fields) for condition in self.conditions)
 
 
-def read_filter(value: Mapping[str, Any] | None) -> Filter | None:
+def read_filter(value: Any) -> Filter | None:
     """The filter of a chat's `meta_data_filter` (with its method `manual`) or of a `metadata_condition`.
 
     None where nothing is to be filtered. Raises InvalidArgument for what is no filter.
     """
-    items = (value or {}).get("conditions", (value or {}).get("manual")) or []
-    if not isinstance(value, Mapping) or not items:
+    if not value:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidArgument("a metadata filter must be an object")
+    items = value.get("conditions", value.get("manual")) or []
+    if not items or value.get("method") not in (None, "", "manual"):
         return None
     if not isinstance(items, list):
         raise InvalidArgument("the conditions of a metadata filter must be a list")

@@ -7,7 +7,7 @@ every failure into a ModelFailure: our sentence for anyone, the provider's text 
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import httpx2
 import openai
@@ -78,11 +78,12 @@ class OpenAIChatModel:
     def _open(self, request: ModelRequest, due: float) -> Iterator[httpx2.Response]:
         """The response: entered at its headers, closed at the end."""
         parameters = {key: request.parameters[key] for key in SAMPLING if key in request.parameters}
-        messages: Any = clean(list(map(dict, request.messages)))  # the client can't encode half a surrogate
+        messages = clean(list(map(dict, request.messages)))  # the client can't encode half a surrogate
+        body = parameters | {"messages": messages}  # as an argument, 200 messages cost the client 14 ms
         try:
             with self._client.chat.completions.with_streaming_response.create(
-                model=self._settings.upstream, messages=messages, stream=True,
-                stream_options={"include_usage": True}, extra_body=parameters, timeout=self._server.timeout(due),
+                model=self._settings.upstream, messages=(), stream=True,
+                stream_options={"include_usage": True}, extra_body=body, timeout=self._server.timeout(due),
             ) as opened:
                 yield opened.http_response
         except openai.APIConnectionError as error:  # it wraps what the connection said

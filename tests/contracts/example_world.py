@@ -73,7 +73,8 @@ class World:
         mine = {row: row.tenant_id == self.tenant_id for row in (ApiToken, Conversation, Dataset, Dialog, Run)}
         with connection():
             sessions = [row.id for row in Conversation.select(Conversation.id).where(mine[Conversation])]
-            CONVERSATIONS.delete(self.tenant_id, sessions)
+            if sessions:
+                CONVERSATIONS.delete(self.tenant_id, sessions)
             for row in (Dataset, Dialog, Run):
                 row.delete().where(mine[row]).execute()
             ApiToken.delete().where(mine[ApiToken], ApiToken.token != digest(self.secret)).execute()

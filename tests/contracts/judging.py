@@ -38,6 +38,12 @@ class Answer:
         return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
     @property
+    def verdict(self) -> str:
+        """`success`, or the code or HTTP status that refuses."""
+        code = self.json.get("code", 0) if isinstance(self.json, dict) else 0
+        return str(code or self.status) if code or self.status >= 400 else "success"
+
+    @property
     def is_elsewhere(self) -> bool:
         """Whether the path or the method led to no route."""
         body = self.json if isinstance(self.json, dict) else {}

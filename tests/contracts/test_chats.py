@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from api.chat_fields import ChatChange
 from db.database import connection
 from db.models import Dialog
 from services.dialog_service import DEFAULT_EMPTY_RESPONSE, DEFAULT_PROLOGUE, DEFAULT_SYSTEM
@@ -356,6 +357,14 @@ def test_parameters_that_are_no_list_of_objects_are_an_argument_error(alice, cha
     path = "/chats" if method == "POST" else f"/chats/{chat['id']}"
     body = {"name": "other", "prompt_config": {"parameters": parameters}}
     assert alice.refused(method, path, body)[0] == 101
+
+
+@pytest.mark.parametrize("field", sorted(ChatChange.__annotations__))
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_a_null_is_taken_or_refused_by_its_name(alice, chat, method, field):
+    path = "/chats" if method == "POST" else f"/chats/{chat['id']}"
+    body = alice(method, path, {"name": "nulls"} | {field: None}).get_json()
+    assert body["code"] == 0 or f"`{field}`" in body["message"]
 
 
 def test_what_a_client_may_not_set_is_dropped(alice):

@@ -207,7 +207,7 @@ def test_documents_go_with_their_passages(alice, dataset):
     ({"dataset_ids": None}, 102), ({"dataset_ids": "x"}, 101), ({"dataset_ids": ["nope"]}, 102),
     ({"question": 5}, 101), ({"top_k": "x"}, 101), ({"top_k": 0}, 101), ({"similarity_threshold": True}, 101),
     ({"page": 0}, 101), ({"document_ids": [5]}, 101), ({"metadata_condition": []}, 101),
-    ({"rerank_id": "nope"}, 102),
+    ({"rerank_id": "nope"}, 102), ({"question": "x" * 262_145}, 101),
 ])
 def test_a_retrieval_that_makes_no_sense_is_refused(alice, dataset, change, code):
     body = {"dataset_ids": [dataset], "question": "pump"} | change

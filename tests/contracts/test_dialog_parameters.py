@@ -103,6 +103,20 @@ def test_rerank_id_orders_anew(ask):
     assert ask(rerank_id="oily", vector_similarity_weight=1, similarity_threshold=0.5)[0] == ["oil.txt"]
 
 
+FILTERS = (5, True, "x", [1], {"conditions": 5}, {"conditions": [{}]}, {"manual": "x"}, {"conditions": [5]},
+           {"conditions": [{"name": "a", "comparison_operator": "like"}]})
+
+
+@pytest.mark.parametrize("condition", FILTERS, ids=str)
+def test_a_filter_that_is_none_is_refused_before_anything_is_stored(alice, chat, session, condition):
+    path = f"/chats/{chat['id']}"
+    for stream in (True, False):
+        asked = {"question": "q", "session_id": session["id"], "metadata_condition": condition, "stream": stream}
+        assert alice.refused("POST", f"{path}/completions", asked)[0] == 101
+    assert len(alice.ok("GET", f"{path}/sessions/{session['id']}")["messages"]) == 1
+    assert alice.refused("PUT", path, {"meta_data_filter": condition})[0] == 101
+
+
 def test_meta_data_filter_chooses_documents(alice, ask, dataset):
     owner = Principal(alice.tenant_id)
     for row in DocumentService.all(owner, dataset):
@@ -110,6 +124,7 @@ def test_meta_data_filter_chooses_documents(alice, ask, dataset):
     rule = {"method": "manual", "manual": [{"key": "kind", "op": "=", "value": "SEA"}]}
     assert ask(meta_data_filter=rule)[0] == ["sea.txt"]
     assert ask(meta_data_filter={"method": "disabled"})[0] != ["sea.txt"]
+    assert ask(meta_data_filter=rule | {"method": "disabled"})[0] != ["sea.txt"]
 
 
 @pytest.mark.parametrize(("parameters", "request_"), [

@@ -32,6 +32,7 @@ class TestWords:
         ("한국어 ab한국", ["한국", "국어", "ab", "한국"]),
         ("日本・東京、𠀀𠀁", ["日本", "東京", "𠀀𠀁"]),
         ("step❽b x²", ["step", "b", "x2"]),
+        ("12e4ab 3e5ß 1e5 e4ab 3e5中", ["12e4", "ab", "3e5", "ss", "1e5", "e4ab", "3e5", "中"]),
         (" \x00\ud800'\"*** ", []),
     ])
     def test_are_without_marks_case_and_punctuation(self, text: str, words: list[str]) -> None:
@@ -106,7 +107,7 @@ def test_finds_every_script_on_both_engines(library: Library, question: str) -> 
 
 def test_finds_exactly_the_passages_that_hold_the_word(library: Library) -> None:
     chance = random.Random(5)
-    letters = ["abcxyz0123456789e", "中文字한국カタ日a1", "αβγдежאבגابتक"]
+    letters = ["abcxyz0123456789e", "12eab", "中文字한국カタ日a1", "αβγдежאבגابتक"]
     texts = [
         " ".join("".join(chance.choices(chance.choice(letters), k=chance.randint(1, 5))) for _ in range(6))
         for _ in range(150)

@@ -165,3 +165,20 @@ def test_the_page_is_fit_to_be_shown(context: BrowserContext, tmp_path: Path) ->
         assert 20_000 < picture.stat().st_size < 200_000
     finally:
         server.stop()
+
+
+def test_the_api_is_shown_with_every_route_and_found_by_words(context: BrowserContext, tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, CHATKEEP_SERVER_BASE_PATH="/keep")
+    server.start(f"{server.base}/keep/readyz")
+    try:
+        document = requests.get(f"{server.base}/keep/openapi.json").json()
+        page = context.new_page()
+        page.goto(f"{server.base}/keep/docs#completions_complete")
+        expect(page.locator(".route")).to_have_count(sum(map(len, document["paths"].values())))
+        expect(page.get_by_text(f"curl -X POST '{server.base}/keep/api/v1/chat/completions'")).to_be_visible()
+        expect(page.locator(".route[open]").get_by_text("store_history_messages").first).to_be_visible()
+        page.get_by_label("Search routes").fill("sessions delete")
+        expect(page.locator(".route:visible")).to_have_count(3)
+        expect(page.get_by_role("heading", name="Runs")).to_be_hidden()
+    finally:
+        server.stop()

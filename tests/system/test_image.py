@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,10 +32,6 @@ def kept(image: Image) -> dict[Path, int]:
     """When each file and folder outside the volume was changed."""
     return {path: path.lstat().st_mtime_ns for path in image.root.rglob("*")
             if not path.is_relative_to(image.volume)}
-
-
-def test_the_linter_finds_nothing_in_the_dockerfile() -> None:
-    subprocess.run([Path(sys.executable).with_name("hadolint"), "Dockerfile"], cwd=ROOT, check=True)
 
 
 def test_the_compose_file_is_of_the_compose_specification() -> None:
