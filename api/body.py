@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NoReturn
@@ -21,6 +22,7 @@ from services.errors import InvalidArgument, TooLarge
 
 _PARTS = 10_000  # of a form; those that are left over are closed by nobody but the collector
 _AT_ONCE = 65_536  # bytes
+_REST_SECONDS = 2.0  # that a client may take to send what nobody wants
 _FAR = 10**9  # a page beyond every list, and a number that every database takes
 PAGE_SIZE, MOST_ROWS = 30, 100
 MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
@@ -132,12 +134,18 @@ def read_files() -> list[tuple[str, FileStorage]]:
 
 
 def read_rest(response: Response) -> Response:
-    """Read what a refusal left of the body, as much as any may have: the server below closes a connection with
-    more than a little unread, and the client's next request with it."""
-    rest, left = request.environ["wsgi.input"], limits().upload_bytes
+    """Read what a refusal left of the body, as much as any may have and as long as it comes: the server below
+    closes a connection with more than a little unread, and the client's next request with it."""
+    rest, left, until = request.environ["wsgi.input"], limits().upload_bytes, time.monotonic() + _REST_SECONDS
+    wire = request.environ.get("gunicorn.socket")
+    before = wire.gettimeout() if wire else None
     with suppress(OSError, ParseException):
-        while left > 0 and (read := rest.read(min(left, _AT_ONCE))):
-            left -= len(read)
+        while left > 0:
+            if wire:
+                wire.settimeout(max(until - time.monotonic(), 0.01))
+            left -= len(rest.read(min(left, _AT_ONCE))) or left
+    if wire:
+        wire.settimeout(before)
     return response
 
 

@@ -57,3 +57,11 @@ def test_a_refusal_of_a_large_body_leaves_the_connection_to_the_next_request(ser
                 answer = connection.post(f"{server.base}/api/v1{path}", data=body, headers=headers)
                 assert answer.status_code == status
             assert connection.get(f"{server.base}/healthz").status_code == 200
+
+
+def test_a_refusal_does_not_wait_for_a_body_that_never_comes(server) -> None:
+    server.start()
+    head = b"POST /api/v1/retrieval HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2])), timeout=10) as wire:
+        wire.sendall(head)
+        assert b"401 UNAUTHORIZED" in wire.recv(65_536)
