@@ -253,9 +253,15 @@ def _open_sqlite(path: str, pool: dict[str, Any]) -> Pool:
         raise ValueError(f"SQLite 3.35 or newer is needed, this Python has {sqlite3.sqlite_version}")
     if path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return SqlitePool(
+    opened = SqlitePool(
         path, pragmas=PRAGMAS, lock_type="IMMEDIATE", check_same_thread=False, factory=PatientConnection, **pool
     )
+    opened.register_function(_lower, "lower", 1, True)  # SQLite's own knows 26 letters
+    return opened
+
+
+def _lower(text: str | None) -> str | None:
+    return text.lower() if isinstance(text, str) else text
 
 
 def _open_postgres(url: str, settings: Settings, pool: dict[str, Any]) -> Pool:

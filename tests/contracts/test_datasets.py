@@ -211,6 +211,19 @@ def test_a_passage_that_no_index_takes_is_refused_alike_on_both_engines(alice, d
     assert alice.ok("GET", f"/datasets/{dataset}")["chunk_count"] == 2
 
 
+@pytest.mark.parametrize("keywords", ["ÜBER", "über", "Über", "école", "ЩИТ"])
+def test_keywords_are_found_in_any_case_of_any_alphabet(alice, keywords):
+    name = "Über École Щит"
+    made = alice.ok("POST", "/datasets", {"name": name})["id"]
+    [doc] = parsed(alice, made, **{f"{name}_txt": name})
+    path, query = f"/datasets/{made}/documents", {"keywords": keywords}
+    found = [
+        len(alice.ok("GET", "/datasets", query_string=query)), alice.ok("GET", path, query_string=query)["total"],
+        alice.ok("GET", f"{path}/{doc['id']}/chunks", query_string=query)["total"],
+    ]
+    assert found == [1, 1, 1]
+
+
 def test_documents_go_with_their_passages(alice, dataset):
     first, *_ = parsed(alice, dataset, a_txt="pump one", b_txt="pump two", c_txt="pump three")
     path = f"/datasets/{dataset}/documents"
