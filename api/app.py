@@ -27,12 +27,13 @@ from api import (
     tokens,
 )
 from api.app_state import Chatkeep
-from api.body import CleanRequest, read_rest, without_nul
+from api.body import CleanRequest, without_nul
 from api.metrics import Metrics
 from api.openapi import document
 from api.responses import dumps
 from api.siblings import Siblings
 from api.turns import UPLOADS, Turns
+from api.wire import read_rest
 from conf.logs import set_up_logs
 from conf.settings import Settings
 from db.database import database, open_database

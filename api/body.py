@@ -2,12 +2,10 @@
 
 import json
 import re
-import time
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Annotated, Any, Literal, NoReturn
 
-from flask import Request, Response, current_app, request
+from flask import Request, current_app, request
 from gunicorn.http.errors import ParseException
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -16,13 +14,12 @@ from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 from werkzeug.formparser import FormDataParser
 from werkzeug.utils import cached_property
 
+from api.wire import body_awaited
 from conf.settings import LimitSettings
 from db.jsontext import IntegerTooBig, clean
 from services.errors import InvalidArgument, TooLarge
 
 _PARTS = 10_000  # of a form; those that are left over are closed by nobody but the collector
-_AT_ONCE = 65_536  # bytes
-_REST_SECONDS = 2.0  # that a client may take to send what nobody wants
 _FAR = 10**9  # a page beyond every list, and a number that every database takes
 PAGE_SIZE, MOST_ROWS = 30, 100
 MALFORMED = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
@@ -112,7 +109,8 @@ def read_files() -> list[tuple[str, FileStorage]]:
     request.max_content_length = limits().upload_bytes
     request.max_form_parts = _PARTS
     try:
-        uploads = request.files.getlist("file")
+        with body_awaited():
+            uploads = request.files.getlist("file")
     except RequestEntityTooLarge:
         uploads = None
     except (OSError, ParseException, ClientDisconnected):
@@ -133,27 +131,12 @@ def read_files() -> list[tuple[str, FileStorage]]:
     return found
 
 
-def read_rest(response: Response) -> Response:
-    """Read what a refusal left of the body, as much as any may have and as long as it comes: the server below
-    closes a connection with more than a little unread, and the client's next request with it."""
-    rest, left, until = request.environ["wsgi.input"], limits().upload_bytes, time.monotonic() + _REST_SECONDS
-    wire = request.environ.get("gunicorn.socket")
-    before = wire.gettimeout() if wire else None
-    with suppress(OSError, ParseException):
-        while left > 0:
-            if wire:
-                wire.settimeout(max(until - time.monotonic(), 0.01))
-            left -= len(rest.read(min(left, _AT_ONCE))) or left
-    if wire:
-        wire.settimeout(before)
-    return response
-
-
 def _raw(limit: int) -> bytes:
     request.max_content_length = limit + 1  # a body without a length is cut there, silently
     try:
-        raw = request.get_data(cache=True)
-    except (OSError, ParseException):  # chunks that aren't HTTP's, or end too early
+        with body_awaited():
+            raw = request.get_data(cache=True)
+    except (OSError, ParseException, ClientDisconnected):  # chunks that aren't HTTP's, or end too early
         raise InvalidArgument(BROKEN_TRANSFER) from None
     if len(raw) > limit:
         raise TooLarge(f"the body is larger than {limit} bytes")

@@ -80,6 +80,7 @@ class ServerSettings(Section):
     workers: int = Field(1, ge=1, le=64, description="processes; more than one wants PostgreSQL")
     proxies: int = Field(0, ge=0, le=10, description="trusted proxies in front")
     metrics: bool = Field(True, description="whether /metrics answers; it needs no token")
+    body_silence: float = Field(30, gt=0, le=600, description="seconds that a client may be silent within a body")
     base_path: str = Field("", pattern=r"^(/[^/?#]+)*$", description="path prefix behind a proxy")
     cors_origins: list[str] = Field(default_factory=list, description="origins allowed on token routes")
     drain_delay: float = Field(0, ge=0, le=300, description="seconds the listener stays after SIGTERM")

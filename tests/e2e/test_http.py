@@ -65,3 +65,21 @@ def test_a_refusal_does_not_wait_for_a_body_that_never_comes(server) -> None:
     with socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2])), timeout=10) as wire:
         wire.sendall(head)
         assert b"401 UNAUTHORIZED" in wire.recv(65_536)
+
+
+@pytest.mark.parametrize(("path", "kind"), [("/retrieval", "application/json"),
+                                            ("/datasets/@/documents", "multipart/form-data; boundary=B")])
+def test_a_client_that_falls_silent_in_its_body_is_given_up(server, path, kind) -> None:
+    server.environment["CHATKEEP_SERVER_BODY_SILENCE"] = "1"
+    server.start()
+    token = server.token()
+    headers = {"Authorization": f"Bearer {token}"}
+    made = requests.post(f"{server.base}/api/v1/datasets", json={"name": "docs"}, headers=headers).json()["data"]["id"]
+    head = (f"POST /api/v1{path.replace('@', made)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+            f"Content-Type: {kind}\r\nContent-Length: 1000000\r\n\r\n--B\r\n")
+    with socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2])), timeout=10) as wire:
+        wire.sendall(head.encode())
+        answered = b""
+        while not answered.endswith(b"}"):
+            answered += wire.recv(65_536)
+    assert b"could not be read" in answered
