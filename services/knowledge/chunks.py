@@ -22,7 +22,7 @@ from services.rag.embeddings import EmbeddingModel
 
 _BATCH = 200  # chunks an INSERT
 _EMBEDDED = 64  # chunks whose vectors are asked for at once
-LENGTH = 50_000  # characters that are searched of a chunk; PostgreSQL's index takes 1 MB of words
+LENGTH = 20_000  # characters of a chunk that are searched: no index and no model takes any number
 
 
 def text_to_embed(heading: str, content: str) -> str:
