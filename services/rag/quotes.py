@@ -26,7 +26,8 @@ _BLOCKS = re.compile(r"\n[ \t]*\n|\n(?=[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t])")
 _MARKER = re.compile(r"\s*(?:>[ \t]*)*(?:[-*+][ \t]+|\d{1,3}[.)][ \t]+)?")
 # A full stop behind a single letter (e.g., z. B., an initial) ends nothing.
 _SENTENCE = re.compile(
-    r"""\S.*?(?:(?:(?<!\b[^\W\d_])\.|[!?…])["'”’»)\]*_`]*(?=\s+[^\sa-z]|\s*\Z)|[。！？][」』）”]*|(?<=\S)(?=\s*\Z))""", re.S
+    r"""\S.*?(?:(?:(?<!\b[^\W\d_])\.|[!?…])["'”’»)\]*_`]*(?=\s+[^\sa-z]|\s*\Z)|[。！？][」』）”]*"""
+    r"|(?<=\S)(?=\s*\Z))", re.S
 )
 _GOES_ON = re.compile(r"\n\s*(?=[a-zäöüß])")  # behind a code block, in the middle of its sentence
 _TABLE = re.compile(r"(?:^[ \t]*\|[^\n]*(?:\n|\Z))+", re.M)
