@@ -1,5 +1,6 @@
 """Server-sent events: the one place that frames events for the wire."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -19,12 +20,17 @@ KEEP_ALIVE = b": keep-alive\n"  # no blank line: some clients take that for an e
 HEADERS = {
     "Cache-Control": "no-cache", "X-Accel-Buffering": "no", "Content-Type": "text/event-stream; charset=utf-8",
 }
+# Many clients end a line wherever Unicode does, and drop what is then half an event. JSON escapes the other ends.
+LINE_ENDS = [(sign.encode(), json.dumps(sign).strip('"').encode()) for sign in "\x85\u2028\u2029"]
 
 
 def frame(payload: Any, id: str | None = None) -> bytes:
     """One event: its id, where it has one, and its JSON, or the bytes that a protocol has in its place."""
     head = f"id: {id}\n".encode() if id else b""
-    return b"%sdata:%s\n\n" % (head, payload if isinstance(payload, bytes) else dumps(payload))
+    text = payload if isinstance(payload, bytes) else dumps(payload)
+    for sign, escape in LINE_ENDS:
+        text = text.replace(sign, escape)
+    return b"%sdata:%s\n\n" % (head, text)
 
 
 def stream(

@@ -171,6 +171,22 @@ def test_streams_where_nothing_is_said_of_it(alice: Person, chat: Any) -> None:
     assert response.mimetype == "text/event-stream" and response.get_data()
 
 
+LINE_ENDS = "a\rb\nc\r\nd\x0be\x0cf\x1cg\x1dh\x1ei\x85j\u2028k\u2029l"
+
+
+@pytest.mark.parametrize("where", ["/chats/{}/completions", "/openai/{}/chat/completions"], ids=["ragflow", "openai"])
+def test_an_event_is_one_line_for_a_client_that_ends_lines_as_unicode_does(
+    alice: Person, chat: Any, model: ScriptedModel, where: str
+) -> None:
+    model.script("lines?", lambda: says(LINE_ENDS))
+    asked = {"model": "model", "stream": True} | body("lines?")
+    lines = alice("POST", where.format(chat["id"]), asked).get_data(as_text=True).splitlines()
+    events = [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:{")]
+    said = [event["choices"][0]["delta"]["content"] if "choices" in event else event["data"] for event in events]
+    texts = [each["answer"] if isinstance(each, dict) else each for each in said if each not in (True, None)]
+    assert "".join(texts) == LINE_ENDS
+
+
 @pytest.mark.parametrize("stated", ["yes", "", 2, -1, 0.5, [], {}])
 def test_any_other_word_for_stream_is_an_argument_error(alice: Person, chat: Any, stated: Any) -> None:
     code, text = refused(alice, path(chat), body("hello") | {"stream": stated})

@@ -41,6 +41,8 @@ UNSAID = re.compile(
     r"|length is \d+ which is larger|must be true when|stands for two questions|stored with other content"
     r"|not found|own |no authorization|does not exist|doesn't exist|there is no|has no |isn't set up|does not belong"
     r"|doesn't have|Failed to delete|must be a valid tenant model id|not an empty one"
+    r"|Cannot use specified model|is required when|contains duplicate key|must refer to the same model"
+    r"|a dataset has one of a name"
 )
 
 

@@ -137,3 +137,10 @@ def test_it_is_read_without_a_token_and_by_a_page_that_loads_nothing_from_elsewh
     assert (document.status_code, document.mimetype) == (200, "application/json")
     assert not re.search(r"(?:src|href)=|https?://|import|@import", page.text.replace('href="data:,"', ""))
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+
+
+def test_a_token_is_asked_for_where_the_document_says_so_and_nowhere_else(app, said):
+    for path, method, operation in operations(said):
+        answer = app.test_client().open(**request_of(path, method, operation))
+        assert (answer.status_code == 401) is bool(operation["security"]), (method, path)
+        assert "401" in operation["responses"] or not operation["security"]

@@ -33,6 +33,12 @@ def test_a_session_is_asked_both_ways_and_read_back(ragflow):
     assert streamed[-1].id == stored.messages[2]["id"] and plain.id == stored.messages[4]["id"]
 
 
+def test_a_character_that_ends_lines_in_unicode_loses_nothing(ragflow):
+    greeting = "One\x85two\u2028three\u2029four."
+    session = ragflow.create_chat("mine", prompt_config={"prologue": greeting}).create_session("first")
+    assert "".join(message.content for message in session.ask("Hello", stream=True)) == greeting
+
+
 def test_sessions_are_renamed_listed_and_deleted(ragflow):
     chat = ragflow.create_chat("mine")
     session = chat.create_session("first")

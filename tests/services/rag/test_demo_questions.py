@@ -59,7 +59,7 @@ QUESTIONS = [
     ("Why threads and not async?", "Async would hold more idle streams a process."),
     ("Why four top-level packages?", "The wheel installs `api`, `services`, `db` and `conf` as top-level packages."),
     # how to begin
-    ("What do I need to run it?", "Python 3.11 or newer and `make` are all you need."),
+    ("What do I need to run it?", "Python 3.11 or newer and `make` are all you need to run it."),
     ("Which Python version do I need?", "Python 3.11 or newer"),
     ("How do I change the port?", "make run PORT=9400"),
     ("What is the default port?", "`9380`"),
