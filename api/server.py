@@ -4,6 +4,7 @@ SIGTERM drains: readiness turns 503, running answers get their time, the rest is
 and only then do the threads end.
 """
 
+import ctypes
 import errno
 import signal
 import socket
@@ -18,6 +19,8 @@ from gunicorn.app.base import BaseApplication
 from api.app import close_app, create_app, drain_app
 from conf.gunicorn import gunicorn_options
 from conf.settings import Settings
+
+_MMAP_THRESHOLD = -3  # its number in malloc.h
 
 
 class Server(BaseApplication):  # type: ignore[misc]
@@ -34,11 +37,19 @@ class Server(BaseApplication):  # type: ignore[misc]
         self.cfg.set("on_exit", self._leave)
 
     def load(self) -> Any:
+        _give_memory_back()
         return create_app(self.settings, meeting=self.meeting)
 
     def _leave(self, arbiter: Any) -> None:
         if self.meeting:
             rmtree(self.meeting, ignore_errors=True)
+
+
+def _give_memory_back() -> None:
+    """Take large blocks from the system one by one. glibc else keeps, in each thread, what a large upload took."""
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+    if adjust:
+        adjust(_MMAP_THRESHOLD, 1_000_000)
 
 
 def check_port(settings: Settings) -> None:

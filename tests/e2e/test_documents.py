@@ -1,7 +1,9 @@
 """Documents under a real server: killed in the middle of parsing, ten thousand files at once, a model that is far."""
 
 import io
+from concurrent.futures import ThreadPoolExecutor, wait
 
+import psutil
 import requests
 
 from tests.processes import wait_until
@@ -43,6 +45,29 @@ def test_ten_thousand_files_at_once_are_refused_and_the_next_upload_goes_on(serv
     assert (answer.status_code, "send it in parts" in answer.json()["message"]) == (413, True)
     few = [("file", ("a.txt", b"A pump moves water."))]
     assert requests.post(f"{base}/{dataset}/documents", files=few, headers=headers).json()["code"] == 0
+
+
+def test_many_large_uploads_at_once_are_kept_in_little_memory(server):
+    token = server.token()
+    server.start()
+    headers = {"Authorization": f"Bearer {token}"}
+    base = f"{server.base}/api/v1/datasets"
+    dataset = requests.post(base, json={"name": "docs"}, headers=headers).json()["data"]["id"]
+    worker = psutil.Process(server.process.pid).children()[0]
+    before, most = worker.memory_info().rss, 0
+
+    def upload(number):
+        files = [("file", ("same.txt", b"%d " % number * 15_000_000))]
+        return requests.post(f"{base}/{dataset}/documents", files=files, headers=headers).status_code
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = [pool.submit(upload, number % 10) for number in range(12)]
+        while not all(answer.done() for answer in answers):
+            most = max(most, worker.memory_info().rss - before)
+            wait(answers, 0.05)
+    assert [answer.result() for answer in answers] == [200] * 12
+    assert most < 30_000_000 * 22, f"{most:,} bytes"
+    assert worker.memory_info().rss - before < 30_000_000 * 12
 
 
 def test_the_command_adds_files_of_every_kind_and_names_those_that_it_cannot_read(server, tmp_path):
