@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import principal
-from api.body import Deletion, limits
+from api.body import VISIBLE, Deletion, limits
 from services.errors import ChatkeepError, InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
 from services.knowledge.metadata import read_filter
@@ -27,7 +27,7 @@ OBJECTS = ("llm_setting", "meta_data_filter")
 BUILT_IN_RERANKERS = {"BAAI/bge-reranker-v2-m3", "maidalun1020/bce-reranker-base_v1"}
 
 ChatName = Annotated[str, Field(
-    pattern=r"\S", max_length=NAME_BYTES, description=f"at most {NAME_BYTES} bytes of UTF-8, unlike any other chat's"
+    pattern=VISIBLE, max_length=NAME_BYTES, description=f"at most {NAME_BYTES} bytes of UTF-8, unlike any other chat's"
 )]
 Numeral = Annotated[float, Field(description="a text counts as the number that it is, or as 0")]
 

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import Flag, IdList, Paging, flag, ids_of, paging, read_object
+from api.body import VISIBLE, Flag, IdList, Paging, flag, ids_of, paging, read_object
 from api.datasets import text_of
 from api.deletions import Deleted, report
 from api.described import EXAMPLE_IDS, described
@@ -26,7 +26,7 @@ blueprint.url_value_preprocessor(_take_dataset_id)
 blueprint.before_request(_own_the_dataset)
 
 
-PassageText = Annotated[str, Field(pattern=r"\S")]
+PassageText = Annotated[str, Field(pattern=VISIBLE)]
 EXAMPLE = {"content": "Passwords are reset on the sign-in page.", "important_keywords": ["password"]}
 
 

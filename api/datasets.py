@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import Deletion, descending, ids_of, paging, read_object
+from api.body import VISIBLE, Deletion, descending, ids_of, paging, read_object
 from api.chats import Listing, order_field
 from api.deletions import Report, report
 from api.described import EXAMPLE_IDS, described
@@ -23,7 +23,7 @@ blueprint.before_request(authenticate)
 CHUNK_METHOD = "naive"  # the only one there is: by headings, paragraphs and pages
 
 
-FileName = Annotated[str, Field(pattern=r"\S", max_length=NAME_LENGTH)]
+FileName = Annotated[str, Field(pattern=VISIBLE, max_length=NAME_LENGTH)]
 EXAMPLE = {"name": "Handbook", "description": "What new colleagues ask."}
 
 

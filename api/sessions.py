@@ -8,7 +8,7 @@ from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from api.auth import authenticate, principal
-from api.body import Deletion, Name, descending, ids_of, paging, read_object, text_field
+from api.body import VISIBLE, Deletion, Name, descending, ids_of, paging, read_object, text_field
 from api.chats import Listing, order_field
 from api.deletions import Report, report
 from api.described import EXAMPLE_IDS, described
@@ -24,7 +24,7 @@ blueprint.before_request(authenticate)
 READ_ONLY = {"id", "dialog_id", "chat_id", "user_id", "create_time", "create_date", "update_time", "update_date"}
 FEEDBACK_BYTES = 16_384
 
-SessionName = Annotated[str, Field(pattern=r"\S", description="cut to 255 characters")]
+SessionName = Annotated[str, Field(pattern=VISIBLE, description="cut to 255 characters")]
 
 
 class NewSession(TypedDict, total=False):

@@ -299,6 +299,14 @@ def test_a_form_is_handled(world, route, content_type):
 
 
 @every_route
+@pytest.mark.parametrize("charset", ["", "; charset=utf-7", "; charset=latin-1"])
+def test_a_form_that_is_no_utf8_is_an_argument_error(world, route, charset):
+    for body in (b"name=\xff\xfe", b"J\xbf\x1d", b"\xb5H&question=q"):
+        answer = send(world, route, body, f"application/x-www-form-urlencoded{charset}")
+        assert (body, answer.status_code, answer.get_json()["code"]) == (body, 200, 101)
+
+
+@every_route
 def test_a_charset_beside_the_content_type_is_fine(world, route):
     body = route.body("text", '"x"', world)
     plain, named = (send(world, route, body, f"application/json{more}").get_json() for more in ("", "; charset=utf-8"))
