@@ -18,8 +18,9 @@ from yaml import YAMLError
 
 from conf.settings import Settings, load_settings
 from db.backup import BackupError
-from db.database import open_database, sqlite_path
+from db.database import open_database
 from db.migrate import SchemaTaken, migrate, pending
+from db.sqlite import sqlite_path
 from services.api_tokens import TenantService
 from services.errors import ChatkeepError
 from services.principal import Principal

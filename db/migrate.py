@@ -15,8 +15,9 @@ from peewee import OperationalError
 from playhouse.migrations import Runner
 
 from conf.settings import Settings
-from db.database import SQLITE, TABLES, connection, database, dialect, fetch, open_database
+from db.database import TABLES, connection, database, dialect, fetch, open_database
 from db.schema_change import LOCK_WAIT, Told
+from db.sqlite import SQLITE
 
 _LOCK = 0x63686174  # "chat"
 _PATIENCE = 600  # seconds that a table is asked for which a long transaction holds

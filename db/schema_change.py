@@ -7,7 +7,8 @@ writer at a time anyway, a migration is one transaction, and an interrupted one 
 
 from collections.abc import Callable
 
-from db.database import SQLITE, Pool
+from db.database import Pool
+from db.sqlite import SQLITE
 
 Told = Callable[[str, int, int], None]
 """What a migration says while it goes through many rows: the table, the rows done, the rows in all."""

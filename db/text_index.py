@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from db.database import SQLITE, dialect, fetch
+from db.database import dialect, fetch
+from db.sqlite import SQLITE
 
 MAX_WORDS = 64  # distinct words of a question that are searched
 MAX_WORD_LENGTH = 64  # characters; PostgreSQL refuses a word of 2 KB

@@ -10,7 +10,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from db.database import SQLITE, change, database, dialect, fetch, render
+from db.database import change, database, dialect, fetch, render
+from db.sqlite import SQLITE
 from db.text_index import Scope, among, listed
 
 try:

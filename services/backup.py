@@ -12,8 +12,9 @@ from db.backup import BackupError, Told, engine_of
 from db.backup_postgres import dump
 from db.backup_postgres import restore as restore_archive
 from db.backup_sqlite import check_empty, copy_in, copy_out
-from db.database import SQLITE, change, connection, fetch, open_database, sqlite_path
+from db.database import change, connection, fetch, open_database
 from db.migrate import migrate
+from db.sqlite import SQLITE, sqlite_path
 from services.principal import Principal
 from services.runs.recovery import recover
 

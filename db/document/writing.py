@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from db.database import POSTGRES, change, database, dialect, fetch, transaction
+from db.database import change, database, dialect, fetch, transaction
 from db.document.reading import DocumentReader
 from db.document.statements import (
     APPEND_WITH_INDEX,
@@ -36,6 +36,7 @@ from db.ids import new_id
 from db.jsontext import dumps, loads, size
 from db.legacy import adopt, mend
 from db.models import DocumentRow, date_of, now_ms
+from db.postgres import POSTGRES
 
 _NO_LIMIT = 2**62
 

@@ -12,8 +12,9 @@ from functools import partial
 
 import structlog
 
-from db.database import POSTGRES, TROUBLE, connection, database, dialect, fetch, wait_for_notification
+from db.database import TROUBLE, connection, database, dialect, fetch
 from db.jsontext import dumps
+from db.postgres import POSTGRES, wait_for_notification
 from services.events import End
 from services.runs import journal
 from services.runs.tape import Tape
@@ -83,7 +84,7 @@ class Follower:
             return
         database.execute_sql(f"LISTEN {journal.CHANNEL}")
         try:
-            self._follow_with(partial(wait_for_notification, _LISTEN))
+            self._follow_with(partial(wait_for_notification, database.connection(), _LISTEN))
         finally:  # or notifications would heap up on a connection of the pool
             database.execute_sql(f"UNLISTEN {journal.CHANNEL}")
 

@@ -8,8 +8,9 @@ it: what is committed after a recoverer has read the journal can't be this owner
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from db.database import POSTGRES, change, dialect, fetch, transaction
+from db.database import change, dialect, fetch, transaction
 from db.jsontext import dumps, loads
+from db.postgres import POSTGRES
 from services import events
 from services.events import End, Event, FinishReason, Usage
 from services.runs.tape import Numbered

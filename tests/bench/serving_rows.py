@@ -4,9 +4,10 @@ documents of 130 KB, and one of 100 turns; and the same documents as plain rows.
 from dataclasses import dataclass
 
 from conf.settings import Settings
-from db.database import SQLITE, change, connection, database, dialect, fetch, open_database, transaction
+from db.database import change, connection, database, dialect, fetch, open_database, transaction
 from db.document import CONVERSATIONS
 from db.migrate import migrate
+from db.sqlite import SQLITE
 from services.api_tokens import ApiTokenService, TenantService
 from services.principal import Principal
 from tests.bench import document

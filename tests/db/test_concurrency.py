@@ -14,8 +14,9 @@ import pytest
 from peewee import OperationalError
 
 from conf.settings import Settings, load_settings
-from db.database import connection, database, fetch, transaction, wait_for_notification
+from db.database import connection, database, fetch, transaction
 from db.document import API4_CONVERSATIONS, CONVERSATIONS, Loaded, PagedDocument
+from db.postgres import wait_for_notification
 from tests.invariants import assert_sound, counters, turn_ids
 from tests.starts import run_together
 
@@ -231,7 +232,7 @@ def test_a_listener_whose_connection_is_lost_is_told_so_in_the_databases_words(s
     with pytest.raises(OperationalError), connection():
         with socket.socket(fileno=os.dup(database.connection().fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)
-        wait_for_notification(5)
+        wait_for_notification(database.connection(), 5)
 
 
 def test_collecting_a_cursor_of_a_connection_that_waits_for_the_lock_ends_at_once(store: Settings, engine: str) -> None:

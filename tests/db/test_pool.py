@@ -8,7 +8,8 @@ import pytest
 from peewee import DataError
 
 from conf.settings import Settings
-from db.database import connection, database, fetch, has_input
+from db.database import connection, database, fetch
+from db.postgres import has_input
 from tests.db.conftest import execute
 from tests.statements import listening
 

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 
 from api.cli import main
 from conf.settings import Settings
-from db.database import SQLITE, change, connection, database, dialect, fetch
+from db.database import change, connection, database, dialect, fetch
 from db.document import API4_CONVERSATIONS, CONVERSATIONS, PagedDocument
 from db.models import now_ms
+from db.sqlite import SQLITE
 from db.vector_index import insert_vectors, unit
 from services.api4_conversation_service import API4ConversationService
 from services.conversation_service import ConversationService
