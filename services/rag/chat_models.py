@@ -47,10 +47,7 @@ class OpenAIChatModel:
         self.name = settings.name
         self._settings = settings
         self._server = ModelServer(settings)
-        self._client = openai.OpenAI(
-            base_url=settings.base_url, max_retries=0, http_client=self._server.http,
-            api_key=self._server.key or "none",  # the client refuses an empty one; servers without keys ignore it
-        )
+        self._client = self._server.openai_client()
 
     def stream(self, request: ModelRequest) -> Iterator[Event]:
         """The answer's events. What fails before the first of them is tried again, where that may help."""

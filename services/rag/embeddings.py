@@ -14,7 +14,7 @@ from conf.settings import EmbeddingSettings
 from services.events import ErrorCode
 from services.rag.model_failures import failure
 from services.rag.model_server import ModelServer
-from services.rag.text_batches import in_batches
+from services.rag.text_batches import by_index, in_batches
 
 Vector: TypeAlias = "array[float]"  # of type code "f": `tobytes()`, and its buffer, are float32 in machine order
 
@@ -37,10 +37,7 @@ class OpenAIEmbeddingModel:
         self.name = settings.name
         self._settings = settings
         self._server = ModelServer(settings)
-        self._client = openai.OpenAI(
-            base_url=settings.base_url, max_retries=0, http_client=self._server.http,
-            api_key=self._server.key or "none",  # the client refuses an empty one; servers without keys ignore it
-        )
+        self._client = self._server.openai_client()
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
         """One vector a text, in the texts' order, all of one dimension.
@@ -57,7 +54,7 @@ class OpenAIEmbeddingModel:
         """One request, with its retries."""
         for attempt in self._server.attempts():
             with attempt, self._server.translated():
-                vectors = _vectors(self._answer(texts), len(texts))
+                vectors = by_index(self._answer(texts).get("data"), len(texts), _vector)
         return vectors
 
     def _answer(self, texts: list[str]) -> dict[str, Any]:
@@ -71,25 +68,15 @@ class OpenAIEmbeddingModel:
             raise error.__cause__ or error from None
 
 
-def _vectors(answer: dict[str, Any], count: int) -> list[Vector]:
-    """The vectors of an answer by their index. Raises ModelFailure unless it holds each once, of finite numbers."""
-    try:
-        items = answer["data"]
-        by_index = {item["index"]: _vector(item["embedding"]) for item in items}
-        if len(items) != count or sorted(by_index) != list(range(count)):
-            raise ValueError(f"{len(items)} vectors, of {sorted(by_index)}, for {count} texts")
-        if not all(vector and all(map(isfinite, vector)) for vector in by_index.values()):
-            raise ValueError("a vector has no numbers, or some that are not finite")
-    except (ValueError, LookupError, TypeError, OverflowError) as error:
-        raise failure(ErrorCode.INVALID_RESPONSE, f"{type(error).__name__}: {error}") from None
-    return [by_index[n] for n in range(count)]
-
-
-def _vector(value: Any) -> Vector:
+def _vector(item: dict[str, Any]) -> Vector:
     """A vector from a list of numbers, or from little-endian float32 in base64, which servers may send unasked."""
-    if not isinstance(value, str):
-        return array("f", value)
-    vector = array("f", base64.b64decode(value, validate=True))
-    if sys.byteorder == "big":
-        vector.byteswap()
+    value = item["embedding"]
+    if isinstance(value, str):
+        vector = array("f", base64.b64decode(value, validate=True))
+        if sys.byteorder == "big":
+            vector.byteswap()
+    else:
+        vector = array("f", value)
+    if not vector or not all(map(isfinite, vector)):
+        raise ValueError("a vector has no numbers, or some that are not finite")
     return vector

@@ -9,10 +9,8 @@ import orjson
 
 from conf.settings import RerankSettings
 from db.jsontext import clean_text
-from services.events import ErrorCode
-from services.rag.model_failures import failure
 from services.rag.model_server import ModelServer
-from services.rag.text_batches import in_batches
+from services.rag.text_batches import by_index, in_batches
 
 
 class RerankModel(Protocol):
@@ -45,7 +43,7 @@ class HTTPRerankModel:
         asked = {"model": self._settings.name, "query": question, "documents": texts, "top_n": len(texts)}
         for attempt in self._server.attempts():
             with attempt, self._server.translated():
-                scores = _scores(self._answer(orjson.dumps(asked)), len(texts))
+                scores = by_index(self._answer(orjson.dumps(asked)).get("results"), len(texts), _score)
         return scores
 
     def _answer(self, body: bytes) -> dict[str, Any]:
@@ -58,22 +56,11 @@ class HTTPRerankModel:
             return self._server.answer(response, due)
 
 
-def _scores(answer: dict[str, Any], count: int) -> list[float]:
-    """The scores of an answer by their index. Raises ModelFailure unless it holds each once, as a finite number."""
-    try:
-        results = answer["results"]
-        by_index = {result["index"]: _number(result["relevance_score"]) for result in results}
-        if len(results) != count or sorted(by_index) != list(range(count)):
-            raise ValueError(f"{len(results)} scores for {count} texts")
-    except (ValueError, LookupError, TypeError) as error:
-        raise failure(ErrorCode.INVALID_RESPONSE, f"{type(error).__name__}: {error}") from None
-    return [by_index[n] for n in range(count)]
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise ValueError(f"{value!r} is no score")
-    return float(value)
+def _score(result: dict[str, Any]) -> float:
+    score = result["relevance_score"]
+    if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score):
+        raise ValueError(f"{score!r} is no score")
+    return float(score)
 
 
 def _normalised(scores: list[float]) -> list[float]:

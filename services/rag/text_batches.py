@@ -1,12 +1,13 @@
 """Many texts for a model that reads only so many, and only so much of each."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from conf.settings import TextModelSettings
 from db.jsontext import clean_text
 from services.errors import ModelFailure
 from services.events import ErrorCode
+from services.rag.model_failures import failure
 
 T = TypeVar("T")
 _SHORTEST = 100  # characters; a server that can't read these reads nothing
@@ -20,6 +21,17 @@ def in_batches(ask: Callable[[list[str]], list[T]], texts: Sequence[str], settin
     cut = [clean_text(text)[: settings.text_length] or " " for text in texts]
     batches = (cut[at : at + settings.batch] for at in range(0, len(cut), settings.batch))
     return [answer for batch in batches for answer in _fitted(ask, batch)]
+
+
+def by_index(items: Any, count: int, value: Callable[[dict[str, Any]], T]) -> list[T]:
+    """What a server answered to `count` texts, in their order. Raises ModelFailure unless it holds each once."""
+    try:
+        found = {item["index"]: value(item) for item in items}
+        if len(items) != count or sorted(found) != list(range(count)):
+            raise ValueError(f"{len(items)} answers, of {sorted(found)}, for {count} texts")
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
+        raise failure(ErrorCode.INVALID_RESPONSE, f"{type(error).__name__}: {error}") from None
+    return [found[n] for n in range(count)]
 
 
 def _fitted(ask: Callable[[list[str]], list[T]], texts: list[str]) -> list[T]:

@@ -50,7 +50,9 @@ def test_the_wheel_answers_from_its_own_documents_beside_a_users_modules(chatkee
 
 @pytest.mark.timeout(900)
 def test_the_wheel_reads_documents_in_a_process_of_its_own(chatkeep, tmp_path):
-    script = "from services.knowledge.parsing import read_isolated\nprint(read_isolated('x.html', b'<h1>A</h1>text'))"
+    script = """\nfrom services.knowledge.parsing import ReaderProcesses
+print(ReaderProcesses().read('x.html', b'<h1>A</h1>text'))
+"""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([Path(chatkeep).with_name("python"), "-c", script], cwd=tmp_path, env=environment,
                           capture_output=True, text=True, timeout=60, check=True)

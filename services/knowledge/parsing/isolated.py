@@ -4,7 +4,6 @@ The processes are kept for the next documents; one that dies is replaced. A file
 in a process that is new: one that has read others may suffer from those.
 """
 
-import atexit
 import os
 import signal
 import socket
@@ -144,22 +143,3 @@ def _environment() -> dict[str, str]:
     """What Python needs to find the same modules; no settings, no credentials."""
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"PYTHONPATH": path}
-
-
-_processes = ReaderProcesses()  # starts nothing before the first document
-atexit.register(_processes.close)
-
-
-def read_isolated(
-    name: str, content: bytes, *, seconds: float = SECONDS, megabytes: int = MEGABYTES
-) -> list[Passage]:
-    """`read` in a process of its own, within these limits; for threads of any number.
-
-    Raises Unreadable, and Unavailable where no process can be started.
-    """
-    return _processes.read(name, content, seconds=seconds, megabytes=megabytes)
-
-
-def close_readers() -> None:
-    """End the processes that wait for the next document."""
-    _processes.close()

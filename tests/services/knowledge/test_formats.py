@@ -4,6 +4,7 @@ import codecs
 import gzip
 import io
 import zipfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,17 @@ from hypothesis import strategies as st
 from reportlab.lib.pdfencrypt import StandardEncryption
 
 from services.errors import InvalidData
-from services.knowledge.parsing import LIMIT, Passage, Unreadable, decoding, passages, pdf, read, read_isolated, reading
+from services.knowledge.parsing import (
+    LIMIT,
+    Passage,
+    ReaderProcesses,
+    Unreadable,
+    decoding,
+    passages,
+    pdf,
+    read,
+    reading,
+)
 from tests.services.knowledge.documents import drawn, in_columns, inflated, outlined, raw_pdf, scanned, titled
 
 SENTENCE = "The committee decided that every application must be answered within four weeks of its arrival. "
@@ -19,6 +30,13 @@ BOOK = outlined([
     ("1 Start", 0, SENTENCE * 3), ("1.1 Inner", 1, SENTENCE * 30), ("2 End", 0, SENTENCE),
 ])
 PAGE = "<!doctype html><title>T</title><p>Größe</p>"
+
+
+@pytest.fixture(scope="module")
+def readers() -> Iterator[ReaderProcesses]:
+    readers = ReaderProcesses()
+    yield readers
+    readers.close()
 
 
 def refusal(name: str, content: bytes) -> str:
@@ -196,11 +214,11 @@ def test_refuses_what_is_more_than_the_limits(monkeypatch, module, limit, name, 
     assert reason in refusal(name, content)
 
 
-def test_a_pdf_that_grows_when_it_is_unpacked_costs_no_more_than_its_limits():
+def test_a_pdf_that_grows_when_it_is_unpacked_costs_no_more_than_its_limits(readers):
     bomb = inflated(300)
     assert len(bomb) < 2_000_000
     with pytest.raises(Unreadable, match="more than 200 MB of memory"):
-        read_isolated("x.pdf", bomb, megabytes=200)
+        readers.read("x.pdf", bomb, megabytes=200)
 
 
 STARTS = st.sampled_from([
@@ -213,9 +231,9 @@ STARTS = st.sampled_from([
 @given(
     STARTS, st.binary(max_size=300) | st.text(max_size=300).map(str.encode), st.sampled_from(["x", "x.html", "x.md"]),
 )
-def test_makes_passages_of_any_bytes_or_refuses_them(start, rest, name):
+def test_makes_passages_of_any_bytes_or_refuses_them(readers, start, rest, name):
     try:
-        found = read_isolated(name, start + rest)
+        found = readers.read(name, start + rest)
     except Unreadable as refused:
         assert "broke down" not in refused.message
     else:
@@ -224,12 +242,12 @@ def test_makes_passages_of_any_bytes_or_refuses_them(start, rest, name):
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, len(BOOK) - 1), st.integers(0, 255)), min_size=1, max_size=40))
-def test_makes_passages_of_a_damaged_pdf_or_refuses_it(changes):
+def test_makes_passages_of_a_damaged_pdf_or_refuses_it(readers, changes):
     damaged = bytearray(BOOK)
     for place, value in changes:
         damaged[place] = value
     try:
-        found = read_isolated("x.pdf", bytes(damaged), seconds=20)
+        found = readers.read("x.pdf", bytes(damaged), seconds=20)
     except Unreadable:
         return
     assert all(passage.page and 1 <= passage.page <= 3 for passage in found)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from services.knowledge.parsing import Passage, ReaderProcesses, Unreadable, close_readers, read
+from services.knowledge.parsing import Passage, ReaderProcesses, Unreadable, read
 from tests.processes import ROOT
 from tests.services.knowledge.documents import inflated, outlined
 
@@ -21,7 +21,6 @@ LONG = b"<p>words and <b>more</b> words</p>" * 300_000  # takes a few seconds
 
 @pytest.fixture
 def readers() -> Iterator[ReaderProcesses]:
-    close_readers()
     before = set(psutil.Process().children())
     readers = ReaderProcesses()
     yield readers
@@ -171,15 +170,16 @@ def test_forgets_the_processes_of_the_one_it_was_forked_from(readers):
 
 PARENT = """
 import os, sys, time
-from services.knowledge.parsing import read_isolated
-read_isolated("x.txt", b"text")
+from services.knowledge.parsing import ReaderProcesses
+readers = ReaderProcesses()
+readers.read("x.txt", b"text")
 if sys.argv[1] == "held" and not os.fork():
     time.sleep(60)  # with the socket in its hands
 print("ready", flush=True)
 if sys.argv[1] == "held":
-    read_isolated("x.html", b"<p>words and <b>more</b> words</p>" * 600_000, seconds=3)
+    readers.read("x.html", b"<p>words and <b>more</b> words</p>" * 600_000, seconds=3)
 if sys.argv[1] == "busy":
-    read_isolated("x.html", b"<p>words and <b>more</b> words</p>" * 600_000)
+    readers.read("x.html", b"<p>words and <b>more</b> words</p>" * 600_000)
 sys.stdin.read()
 """
 
@@ -205,12 +205,3 @@ def test_no_process_outlives_the_one_that_asked(state, tmp_path):
         wait_for(lambda: not child.is_running())
         for other in holding:
             other.kill()
-
-
-def test_ends_with_the_program_that_used_it():
-    script = "from services.knowledge.parsing import read_isolated\nread_isolated('x.txt', b'text')\n"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
