@@ -1,4 +1,4 @@
-"""How long a client's body is waited for: the server below would wait for ever, and each waiting takes a thread."""
+"""How long a client's body is waited for: gunicorn would wait for ever, and each waiting takes a thread."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,10 @@ _REST_SECONDS = 2.0  # that a client may take to send what nobody wants
 
 def read_rest(response: Response) -> Response:
     """Read what a refusal left of the body, as much as any may have and as long as it comes: the server below
-    closes a connection with more than a little unread, and the client's next request with it."""
+    closes a connection with more than a little unread, and the client's next request with it. Only gunicorn's
+    input ends where the body does, by WSGI's word."""
+    if "gunicorn.socket" not in request.environ:
+        return response
     rest, left = request.environ["wsgi.input"], chatkeep().settings.limits.upload_bytes
     until = time.monotonic() + _REST_SECONDS
     with suppress(OSError, ParseException):
