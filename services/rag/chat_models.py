@@ -47,7 +47,7 @@ class OpenAIChatModel:
         self.name = settings.name
         self._settings = settings
         self._server = ModelServer(settings)
-        self._client = self._server.openai_client()
+        self._client = openai.OpenAI(**self._server.openai_options)
 
     def stream(self, request: ModelRequest) -> Iterator[Event]:
         """The answer's events. What fails before the first of them is tried again, where that may help."""

@@ -37,7 +37,7 @@ class OpenAIEmbeddingModel:
         self.name = settings.name
         self._settings = settings
         self._server = ModelServer(settings)
-        self._client = self._server.openai_client()
+        self._client = openai.OpenAI(**self._server.openai_options)
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
         """One vector a text, in the texts' order, all of one dimension.

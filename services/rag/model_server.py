@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import httpx2
-import openai
 import orjson
 import stamina
 
@@ -48,12 +47,13 @@ class ModelServer:
         self._settings = settings
         weakref.finalize(self, self.http.close)
 
-    def openai_client(self) -> openai.OpenAI:
-        """OpenAI's client over these connections; retries are ours."""
-        return openai.OpenAI(
-            base_url=self._settings.base_url, max_retries=0, http_client=self.http,
-            api_key=self.key or "none",  # the client refuses an empty one; servers without keys ignore it
-        )
+    @property
+    def openai_options(self) -> dict[str, Any]:
+        """What makes OpenAI's client one of this server's connections; retries are ours."""
+        return {
+            "base_url": self._settings.base_url, "max_retries": 0, "http_client": self.http,
+            "api_key": self.key or "none",  # the client refuses an empty one; servers without keys ignore it
+        }
 
     def timeout(self, due: float) -> httpx2.Timeout:
         """The HTTP client's own timeout for a request that has until `due`, on the clock of time.monotonic."""
