@@ -47,7 +47,7 @@ def main() -> None:
 @main.command()
 @click.option("--host", help="Address to listen on (CHATKEEP_HOST).")
 @click.option("--port", type=int, help="Port to listen on (CHATKEEP_PORT).")
-@click.option("--workers", type=int, help="Processes; more than one wants PostgreSQL.")
+@click.option("--workers", type=int, help="Processes; on SQLite one of them writes at a time.")
 @sentence_on_error
 def serve(host: str | None, port: int | None, workers: int | None) -> None:
     """Migrate the database and serve.

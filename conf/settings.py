@@ -77,7 +77,7 @@ class IngestSettings(Section):
 
 class ServerSettings(Section):
     threads: int = Field(64, ge=1, le=10_000, description="requests and open streams at once")
-    workers: int = Field(1, ge=1, le=64, description="processes; more than one wants PostgreSQL")
+    workers: int = Field(1, ge=1, le=64, description="processes; on SQLite one of them writes at a time")
     proxies: int = Field(0, ge=0, le=10, description="trusted proxies in front")
     metrics: bool = Field(True, description="whether /metrics answers; it needs no token")
     body_silence: float = Field(30, gt=0, le=600, description="seconds that a client may be silent within a body")

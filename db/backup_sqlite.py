@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from db.backup import BackupError, Told, check_ours, check_release
+from db.sqlite import ensure_private
 
 PAGES = 1_000  # copied at once: 4 MB
 
@@ -27,6 +28,7 @@ def copy_out(database: Path, file: Path, told: Told, *, pages: int = PAGES) -> N
 
 def copy_in(file: Path, database: Path, told: Told, *, pages: int = PAGES) -> None:
     """Fill an empty database with a backup, whole or not at all. Raises BackupError."""
+    ensure_private(database)
     with _opened(file, "ro") as kept, _opened(database, "rwc") as fresh:
         [(verdict,)] = kept.execute("PRAGMA quick_check(1)")
         if verdict != "ok":

@@ -1,7 +1,10 @@
 """SQLite: its pool, its pragmas, and how its write lock is waited for."""
 
+import os
 import sqlite3
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ PRAGMAS = {
     "synchronous": "full", "journal_size_limit": 64 * 1024 * 1024,
 }
 _LOCKED = 30.0  # seconds to wait for SQLite's write lock
+_NAMELESS = ("", ":memory:")
+_creating = threading.Lock()
 
 
 class PatientCursor(sqlite3.Cursor):
@@ -37,6 +42,11 @@ class PatientCursor(sqlite3.Cursor):
 
 
 class PatientConnection(sqlite3.Connection):
+    def __init__(self, path: str, *how: Any, **named: Any) -> None:
+        if path not in _NAMELESS:
+            ensure_private(path)
+        super().__init__(path, *how, **named)
+
     def cursor(self, factory: Any = PatientCursor) -> Any:
         return super().cursor(factory)
 
@@ -56,6 +66,16 @@ class SqlitePool(WaitingPool, PooledSqliteDatabase):  # type: ignore[misc]
             else:
                 return
         super()._set_pragmas(conn)  # type: ignore[misc]
+
+
+def ensure_private(path: str | Path) -> None:
+    """Make the file, which nobody else may read, if it isn't there; SQLite gives its logs the same mode.
+
+    A file that is there is never opened, and no other thread opens one that this makes: closing it would take away
+    the locks that the process has on it. What can't be made SQLite complains about itself.
+    """
+    with _creating, suppress(OSError):
+        os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def sqlite_path(url: str) -> Path | None:

@@ -124,7 +124,9 @@ def words_found(url: str) -> int:
     return int(count)
 
 
-def test_everything_comes_back_into_an_empty_database(filled: Settings, other: str, folder: Path) -> None:
+def test_everything_comes_back_into_an_empty_database(
+    filled: Settings, other: str, engine: str, folder: Path
+) -> None:
     url = filled.database.url
     told = json.loads(run("backup", "b.backup", "--json", url=url).stdout)
     assert (told["file"], told["bytes"]) == ("b.backup", (folder / "b.backup").stat().st_size)
@@ -134,6 +136,7 @@ def test_everything_comes_back_into_an_empty_database(filled: Settings, other: s
     assert json.loads(restored.stdout) == {"sessions": 2, "interrupted": 0, "applied": []}
     assert everything(other) == everything(url)
     assert words_found(other) == 1
+    assert engine != "sqlite" or Path(other.removeprefix("sqlite:///")).stat().st_mode & 0o777 == 0o600
     assert run("doctor", url=other).output.startswith("2 sessions examined, 0 findings")
     assert run("backup", "again.backup", url=other).output.startswith("again.backup: ")
 
