@@ -51,7 +51,9 @@ def settings_of(**overrides: Any) -> Settings:
         name = ".".join(str(part) for part in first["loc"])
         if first["type"] == "value_error":  # a rule of ours, which names what it is about
             raise Refusal(f"setting {name}: {first['ctx']['error']}") from None
-        shown = isinstance(first["input"], str | int | float) and "api_key" not in name  # a section may hold a key
+        # A section may hold a key, and so may a text that stands in its place; an address may hold a password.
+        may_be_secret = "api_key" in name or first["type"].startswith("model_") or "://" in str(first["input"])
+        shown = isinstance(first["input"], str | int | float) and not may_be_secret
         raise Refusal(f"setting {name}: {first['msg']}" + (f" (got {first['input']!r})" if shown else "")) from None
 
 

@@ -125,7 +125,8 @@ def _run(
     if process.returncode:
         lines = complaint.strip().splitlines() or [f"it ended with {process.returncode}"]
         first = next((line for line in lines if "error:" in line), lines[0])
-        raise BackupError(f"{Path(command[0]).name} refused: {first.partition('error: ')[2] or first}")
+        hint = "; name a newer one by --pg-restore PATH" if "unsupported version" in first else ""
+        raise BackupError(f"{Path(command[0]).name} refused: {first.partition('error: ')[2] or first}{hint}")
     return printed
 
 

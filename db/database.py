@@ -45,7 +45,9 @@ def open_database(settings: Settings, url: str = "") -> Pool:
     elif url.startswith(("postgresql://", "postgres://")):
         opened = open_postgres(url, settings.database, **pool)
     else:
-        raise ValueError(f"database.url must begin with sqlite:/// or postgresql://, not {url.split(':')[0]!r}")
+        scheme, found, _ = url.partition("://")
+        named = f", not {scheme!r}" if found else ""  # what begins otherwise may be a password
+        raise ValueError(f"database.url must begin with sqlite:/// or postgresql://{named}")
     if logging.getLogger(__name__).isEnabledFor(logging.DEBUG):
         opened.query_hooks.append(_log_statement)
     database.initialize(opened)

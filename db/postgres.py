@@ -1,5 +1,6 @@
 """PostgreSQL: its pool, its limits of time, and what it says unasked."""
 
+import re
 import select
 import time
 from typing import Any
@@ -26,6 +27,8 @@ _KEEPALIVE: dict[str, Any] = {
 _FRESH = 1.0  # seconds after its last use that a connection isn't asked whether it lives
 
 
+# libpq takes another @ or an earlier / for the beginning of the host, and complains with the rest of the password.
+_READ_AS_MEANT = re.compile(r"postgresql://([^@/]*@)?[^@]*")
 _BEYOND_LIMITS = "54"  # PostgreSQL's class of codes for it
 
 
@@ -81,18 +84,25 @@ class PostgresPool(WaitingPool, PooledPostgresqlDatabase):  # type: ignore[misc]
 
 
 def open_postgres(url: str, settings: DatabaseSettings, **pool: Any) -> PostgresPool:
-    """The pool of a URL's database. Raises ValueError where libpq can't read the URL."""
+    """The pool of a URL's database. Raises ValueError where libpq can't read the URL, or wouldn't as it is meant."""
     url = url.replace("postgres://", "postgresql://", 1)
-    try:
-        psycopg2.extensions.parse_dsn(url)
-    except psycopg2.ProgrammingError:
+    if not _can_be_read(url):
         raise ValueError(
             "the database's URL can't be read; it is postgresql://user:password@host:port/name, "
-            "with %40 for an @ in the password and so on"
-        ) from None  # libpq's own words repeat the password
+            "with %40 for an @ in the password, %2F for a / and so on"
+        )  # libpq's own words repeat the password
     timeouts = " ".join(f"-c {name}={value}" for name, value in _TIMEOUTS.items())
     options = {} if settings.pooler else {"options": timeouts}
     return PostgresPool(url, schema=settings.schema_name, **options, **pool)
+
+
+def _can_be_read(url: str) -> bool:
+    try:
+        ports = psycopg2.extensions.parse_dsn(url).get("port", "")
+    except psycopg2.ProgrammingError:
+        return False
+    are_ports = all(port == "" or port.isdecimal() and int(port) <= 65_535 for port in ports.split(","))
+    return are_ports and _READ_AS_MEANT.fullmatch(url) is not None
 
 
 def wait_for_notification(raw: Any, timeout: float) -> None:

@@ -363,6 +363,15 @@ def test_a_pg_dump_that_cannot_read_the_server_is_refused(
 
 
 @pytest.mark.usefixtures("on_postgres")
+def test_a_pg_restore_that_cannot_read_the_archive_is_refused_with_the_way_to_a_newer_one(
+    filled: Settings, other: str
+) -> None:
+    run("backup", "b.backup", url=filled.database.url)
+    said = refused("restore", "b.backup", "--pg-restore", str(OLDER_PROGRAMS / "pg_restore"), url=other)
+    assert "pg_restore refused: unsupported version" in said and "name a newer one by --pg-restore PATH" in said
+
+
+@pytest.mark.usefixtures("on_postgres")
 def test_a_password_is_in_the_environment_and_on_no_command_line(filled: Settings, other: str, folder: Path) -> None:
     for program in ("pg_dump", "pg_restore"):
         spy = folder / program

@@ -122,6 +122,41 @@ def test_an_address_that_cannot_be_read_is_refused_without_its_password(url: str
         assert "the database's URL can't be read" in said and "hunter" not in said
 
 
+@pytest.mark.parametrize("sign", ["@", "/", "@:", "@/", "/@", "@,", "@?sslmode=", "@@", ":/", "/?", "@#"])
+def test_no_piece_of_a_password_with_a_bare_sign_is_shown(sign: str) -> None:
+    for words in (["migrate"], ["token", "create"], ["serve", "--port", str(free_port())]):
+        for scheme in ("postgresql", "postgres"):
+            said = refused(words, CHATKEEP_DATABASE_URL=f"{scheme}://me:abcq{sign}xyzq@127.0.0.1:1/y")
+            assert "abcq" not in said and "xyzq" not in said, said
+            assert "%40 for an @ in the password, %2F for a /" in said
+
+
+@pytest.mark.parametrize("url", [
+    "postgresql://me:hunter2", "postgresql://me:hunter2/y", "postgresql://me:847362/y", "postgresql:/me:hunter2@h/y",
+    "hunter2@h/y", "me:hunter2@h/y", "hunter2:x@h/y", "hunter2",
+])
+def test_no_piece_of_an_address_without_its_parts_is_shown(url: str) -> None:
+    said = refused(["migrate"], CHATKEEP_DATABASE_URL=url)
+    assert "hunter2" not in said and "847362" not in said, said
+    assert "postgresql://" in said
+
+
+@pytest.mark.parametrize("text", [
+    "database: 'postgresql://me:hunter2@h/y'", "database: {pool_size: 'postgresql://me:hunter2@h/y'}",
+    "model: sk-hunter2", "migrate_url: ['postgresql://me:hunter2@h/y']", "models: [sk-hunter2]",
+])
+def test_a_secret_in_the_wrong_place_of_the_settings_is_not_shown(folder: Path, text: str) -> None:
+    (folder / "chatkeep.yaml").write_text(text)
+    said = refused(["migrate"])
+    assert "setting " in said and "hunter2" not in said
+
+
+@pytest.mark.parametrize("password", ["abcq%40xyzq", "abcq%2Fxyzq", "a:b", "a#b", "a?b", "a,b", "a[b", "", "%20"])
+def test_a_password_with_an_encoded_or_harmless_sign_reaches_the_server(password: str) -> None:
+    said = refused(["migrate"], CHATKEEP_DATABASE_URL=f"postgresql://me:{password}@127.0.0.1:1/y")
+    assert 'connection to server at "127.0.0.1", port 1 failed' in said
+
+
 def test_a_file_that_is_no_database_is_refused(folder: Path) -> None:
     (folder / "x.db").write_text("not a database, but long enough to be looked at: " * 50)
     for words in (["migrate"], ["doctor"], ["serve", "--port", str(free_port())], ["backup", "b"]):
