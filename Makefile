@@ -15,8 +15,7 @@ endif
 setup: $(VENV)/app.stamp
 
 run: setup
-	@$(BIN)/chatkeep demo
-	@exec $(BIN)/chatkeep serve
+	@exec $(BIN)/chatkeep serve --demo
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -q

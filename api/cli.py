@@ -6,7 +6,7 @@ import sys
 import click
 
 from api.cli_backup import backup, restore
-from api.cli_base import json_option, progress, sentence_on_error, settings_of, tenant_of, tenant_option
+from api.cli_base import json_option, progress, sentence_on_error, settings_of, tell_new, tenant_of, tenant_option
 from api.cli_datasets import dataset
 from api.cli_models import model
 from api.cli_progress import migration_progress
@@ -16,15 +16,16 @@ from api.demo import QUESTION, ensure_demo
 from api.server import Server, check_port
 from conf import __version__
 from conf.logs import log_lost_threads, set_up_logs
+from conf.settings import Settings
 from db.migrate import migrate as run_migrations
 
 DEMO_TEXT = """
-Page    {base}/
+Page    {page}
 Token   {token}
 Model   {model}
 
 Ask from a shell:
-  curl -N {base}/api/v1/chats/{chat}/completions \\
+  curl -N {page}api/v1/chats/{chat_id}/completions \\
     -H 'Authorization: Bearer {token}' -H 'Content-Type: application/json' \\
     -d '{{"question": "{question}"}}'
 """
@@ -48,12 +49,14 @@ def main() -> None:
 @click.option("--host", help="Address to listen on (CHATKEEP_HOST).")
 @click.option("--port", type=int, help="Port to listen on (CHATKEEP_PORT).")
 @click.option("--workers", type=int, help="Processes; on SQLite one of them writes at a time.")
+@click.option("--demo", "with_demo", is_flag=True, help="Make the demo first; print how to reach it.")
 @sentence_on_error
-def serve(host: str | None, port: int | None, workers: int | None) -> None:
+def serve(host: str | None, port: int | None, workers: int | None, with_demo: bool) -> None:
     """Migrate the database and serve.
 
     \b
     Examples: chatkeep serve --port 9380
+              chatkeep serve --demo
               CHATKEEP_DATABASE_URL=postgresql://me@db.example.org/chats chatkeep serve --host 0.0.0.0 --workers 4
     """
     server = {} if workers is None else {"server": {"workers": workers}}
@@ -62,8 +65,10 @@ def serve(host: str | None, port: int | None, workers: int | None) -> None:
     log_lost_threads()
     check_port(settings)
     with migration_progress() as told:
-        run_migrations(settings, told)
-    Server(settings).run()
+        applied = run_migrations(settings, told)
+    tell_new(applied, in_log=True)
+    reached = _told(_demo(settings, "default"), settings) if with_demo else ""
+    Server(settings, lambda: click.echo(reached, nl=False)).run()
 
 
 @main.command()
@@ -79,6 +84,7 @@ def migrate(as_json: bool) -> None:
     """
     with migration_progress() as told:
         applied = run_migrations(settings_of(), told)
+    tell_new(applied)
     if as_json:
         click.echo(json.dumps({"applied": applied}))
     else:
@@ -96,18 +102,23 @@ def demo(tenant: str, as_json: bool) -> None:
     Example: chatkeep demo && chatkeep serve
     """
     settings = settings_of()
+    made = _demo(settings, tenant)
+    click.echo(json.dumps(made) if as_json else _told(made, settings))
+
+
+def _demo(settings: Settings, tenant: str) -> dict[str, str]:
     with progress("reading the documents"):
         dialog, secret = ensure_demo(tenant_of(tenant))
-    base = f"http://{settings.host}:{settings.port}{settings.server.base_path}"
-    model = settings.model.name or "default"
-    if as_json:
-        click.echo(json.dumps({"page": f"{base}/", "token": secret, "chat_id": dialog.id, "model": model}))
-        return
-    answering = f"{model} at {settings.model.base_url}" if settings.model.base_url else (
+    page = f"http://{settings.host}:{settings.port}{settings.server.base_path}/"
+    return {"page": page, "token": secret, "chat_id": dialog.id, "model": settings.model.name or "default"}
+
+
+def _told(made: dict[str, str], settings: Settings) -> str:
+    answering = f"{made['model']} at {settings.model.base_url}" if settings.model.base_url else (
         "the built-in extractive model; set CHATKEEP_MODEL_BASE_URL, CHATKEEP_MODEL_NAME and CHATKEEP_MODEL_API_KEY "
         "for another one"
     )
-    click.echo(DEMO_TEXT.format(base=base, token=secret, chat=dialog.id, model=answering, question=QUESTION))
+    return DEMO_TEXT.format(**made | {"model": answering}, question=QUESTION)
 
 
 for command in (model, dataset, token, doctor, prune, backup, restore):

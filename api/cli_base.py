@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 import click
+import structlog
 from peewee import DatabaseError, InterfaceError, OperationalError, ProgrammingError
 from pydantic import ValidationError
 from rich.console import Console
@@ -18,8 +19,8 @@ from yaml import YAMLError
 
 from conf.settings import Settings, load_settings
 from db.backup import BackupError
-from db.database import open_database
-from db.migrate import SchemaTaken, migrate, pending
+from db.database import connection, database, open_database
+from db.migrate import SchemaTaken, known, migrate, pending
 from db.sqlite import sqlite_path
 from services.api_tokens import TenantService
 from services.errors import ChatkeepError
@@ -30,6 +31,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JS
 
 PATIENCE = 1.0  # seconds before progress is shown
 Told = Callable[[int, int | None], None]
+
+log = structlog.get_logger()
 
 
 class Refusal(click.ClickException):
@@ -81,8 +84,20 @@ def tenant_of(name: str) -> Principal:
     """The tenant of this name, made on first use, on an open and migrated database."""
     settings = settings_of()
     open_database(settings)
-    migrate(settings)
+    tell_new(migrate(settings))
     return Principal(TenantService.ensure(name).id)
+
+
+def tell_new(applied: list[str], *, in_log: bool = False) -> None:
+    """Name the database on standard error where these migrations made it: it may be another one than was meant."""
+    if known()[0] not in applied:
+        return
+    with connection():
+        place = database.obj.place
+    if in_log:
+        log.info("made a new database", place=place)
+    else:
+        say(f"made a new database: {place}", err=True)
 
 
 def sentence_on_error(command: Callable[..., Any]) -> Callable[..., Any]:

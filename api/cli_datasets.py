@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +26,7 @@ from api.cli_progress import progress_bars
 from conf.settings import Settings
 from db.models import Dataset, DatasetDocument
 from services.knowledge.datasets import DatasetService
-from services.knowledge.documents import DocumentService
+from services.knowledge.documents import DocumentService, Kept
 from services.knowledge.ingestion import Ingestion
 from services.models import ModelDirectory
 from services.principal import Principal
@@ -55,7 +56,8 @@ def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: boo
     Exit code 1 if a file could not be read. Interrupted, it goes on where it was when it is run again.
 
     \b
-    Example: chatkeep dataset add handbook docs/*.md manual.pdf
+    Examples: chatkeep dataset add handbook docs/*.md
+              chatkeep dataset add --tenant acme handbook FILE.pdf
     """
     principal, settings = tenant_of(tenant), settings_of()
     models = ModelDirectory.of(settings)
@@ -63,12 +65,15 @@ def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: boo
     found = DatasetService.ensure(principal, name, embedding.name if embedding else "")
     with progress_bars() as progress, closing(Ingestion(settings.ingest, models.find_embedding)) as ingestion:
         ingestion.open()
-        ids, changed = _put(principal, found, paths, progress, settings)
+        ids, kept = _put(principal, found, paths, progress, settings)
+        added, changed = kept[Kept.ADDED], kept[Kept.CHANGED]
         ingestion.wake()
-        _wait(principal, found, changed, progress)
+        _wait(principal, found, added + changed, progress)
     failed = [(row.name, row.progress_msg) for row in _failed(principal, found) if row.id in ids]
-    told = {"dataset_id": found.id, "name": name, "files": len(paths), "changed": changed, "failed": dict(failed)}
-    click.echo(json.dumps(told) if as_json else f"{name} ({found.id}): {changed} of {len(paths)} files changed")
+    told = {"dataset_id": found.id, "name": name, "files": len(paths), "added": added, "changed": changed,
+            "failed": dict(failed)}
+    said = f"{name} ({found.id}): {len(paths)} files, {added} added, {changed} changed"
+    click.echo(json.dumps(told) if as_json else said)
     for document, reason in [] if as_json else failed:
         say(f"{document}: {reason}", "yellow", err=True)
     sys.exit(1 if failed else 0)
@@ -97,10 +102,10 @@ def list_datasets(tenant: str, as_json: bool) -> None:
 
 def _put(
     principal: Principal, dataset: Dataset, paths: Sequence[Path], progress: Progress, settings: Settings
-) -> tuple[set[str], int]:
-    """Keep the files, to be parsed; the ids of their documents, and how many are new or changed."""
+) -> tuple[set[str], Counter[Kept]]:
+    """Keep the files, to be parsed; the ids of their documents, and what became of how many."""
     ids: set[str] = set()
-    changed = 0
+    kept: Counter[Kept] = Counter()
     base = Path(os.path.commonpath([path.resolve().parent for path in paths]))
     for path in progress.track(paths, description="reading"):
         size = path.stat().st_size
@@ -110,10 +115,10 @@ def _put(
                 "(CHATKEEP_LIMITS_UPLOAD_BYTES)"
             )
         name = path.resolve().relative_to(base).as_posix()
-        document, is_new = DocumentService.put(principal, dataset.id, name, path.read_bytes(), str(path))
+        document, became = DocumentService.put(principal, dataset.id, name, path.read_bytes(), str(path))
         ids.add(document.id)
-        changed += is_new
-    return ids, changed
+        kept[became] += 1
+    return ids, kept
 
 
 def _wait(principal: Principal, dataset: Dataset, total: int, progress: Progress) -> None:

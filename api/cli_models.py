@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import click
 
 from api.cli_base import Refusal, json_option, say, sentence_on_error, settings_of
 from conf.settings import Endpoint, Settings
-from services.errors import ModelFailure
+from services.errors import InvalidData, ModelFailure
 from services.events import ReasoningDelta, TextDelta
 from services.models import ModelDirectory, ModelEntry, ModelType, model_id
 from services.rag.chat_models import ModelRequest
@@ -45,13 +46,22 @@ def serve_model(port: int, embedding_port: int | None, weights: Path | None) -> 
     \b
     Example: chatkeep model serve --port 8080
     """
-    path = weights or find_weights()
+    path = weights or _find_weights()
     name = NAME if weights is None else path.stem
     with _stopped_by_signal(), ExitStack() as stack:
         _export("MODEL", stack.enter_context(serving(path, port, name)), name)
         if embedding_port is not None:
             _export("EMBEDDING", stack.enter_context(serving(path, embedding_port, name, embeds=True)), name)
         signal.sigwait(_STOPS)
+
+
+def _find_weights() -> Path:
+    """The package's weights. Raises Refusal that names all that is missing."""
+    try:
+        return find_weights()
+    except InvalidData as lacking:
+        server = "" if find_spec("xllamacpp") else "; their server is missing too: `pip install xllamacpp`"
+        raise Refusal(f"{lacking}{server}") from None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from services.principal import Principal
 
 @click.group()
 def token() -> None:
-    """Tokens: a tenant's backend, or one chat's page.
+    """Tokens: what a tenant's programs show to be let in.
 
     \b
     Example: chatkeep token create --tenant acme
@@ -23,8 +23,8 @@ def token() -> None:
 @token.command("create")
 @tenant_option
 @click.option("--name", help="What the token is for.")
-@click.option("--embed", "chat_id", help="Make an embed token for this chat.")
-@click.option("--origin", "origins", multiple=True, help="Site that may embed the chat; repeatable.")
+@click.option("--embed", "chat_id", help="Make an embed token for this chat; no route takes one yet.")
+@click.option("--origin", "origins", multiple=True, help="Site that may embed the chat later; repeatable.")
 @json_option
 @sentence_on_error
 def create_token(
@@ -32,9 +32,11 @@ def create_token(
 ) -> None:
     """Create a token and print it, this once. The tenant is made on first use.
 
+    An embed token is for a page that other sites embed, which isn't there yet: no route takes one, so it opens nothing.
+
     \b
     Examples: chatkeep token create --tenant acme
-              chatkeep token create --embed CHAT_ID --origin https://example.org
+              chatkeep token create --tenant acme --name backend --json
     """
     principal = existing_tenant(tenant) if chat_id else tenant_of(tenant)
     if chat_id:

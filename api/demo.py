@@ -6,6 +6,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from db.jsontext import clean_text
 from db.models import Dialog
 from services.api_tokens import ApiTokenService
 from services.dialog_service import DEFAULT_SYSTEM, DialogService
@@ -60,7 +61,7 @@ def _chat(dataset_id: str) -> dict[str, object]:
 
 
 def ensure_token(principal: Principal) -> str:
-    """The token of the last demo, if it is still good for this database; else a new one."""
+    """The token of the last demo, if it is still good for this database; else a new one in place of this file's."""
     if TOKEN_FILE.exists():
         kept = TOKEN_FILE.read_text("utf-8").strip()
         try:
@@ -68,7 +69,11 @@ def ensure_token(principal: Principal) -> str:
                 return kept
         except Unauthorized:
             pass  # another database's, or revoked: make a new one
-    _, secret = ApiTokenService.create(principal, "demo")
+    name = clean_text(f"demo, in {TOKEN_FILE.resolve()}")[-255:]
+    for row in ApiTokenService.list(principal):
+        if row.name == name:  # its secret was in the file, which another database's has replaced
+            ApiTokenService.revoke(principal, row.id)
+    _, secret = ApiTokenService.create(principal, name)
     TOKEN_FILE.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(secret + "\n")

@@ -9,6 +9,7 @@ import errno
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -24,14 +25,17 @@ _MMAP_THRESHOLD = -3  # its number in malloc.h
 
 
 class Server(BaseApplication):  # type: ignore[misc]
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, ready: Callable[[], None]) -> None:
+        """`ready` is called once the server listens."""
         self.settings = settings
+        self.ready = ready
         self.meeting = Path(mkdtemp(prefix="chatkeep-")) if settings.server.workers > 1 else None
         super().__init__()
 
     def load_config(self) -> None:
         for name, value in gunicorn_options(self.settings).items():
             self.cfg.set(name, value)
+        self.cfg.set("when_ready", lambda arbiter: self.ready())
         self.cfg.set("post_worker_init", drain_before_exit)
         self.cfg.set("worker_exit", lambda arbiter, worker: close_app(worker.wsgi))
         self.cfg.set("on_exit", self._leave)
@@ -64,7 +68,8 @@ def check_port(settings: Settings) -> None:
         except OSError as error:
             why = "is taken" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
             raise ValueError(
-                f"port {settings.port} of {settings.host} {why}; choose another by --port or CHATKEEP_PORT"
+                f"port {settings.port} of {settings.host} {why}; "
+                "choose another by --port, CHATKEEP_PORT or `make run PORT=...`"
             ) from error
 
 

@@ -63,6 +63,12 @@ class PostgresPool(WaitingPool, PooledPostgresqlDatabase):  # type: ignore[misc]
         self._used: dict[int, float] = {}
         super().__init__(url, cursor_factory=LossIsOperational, **_KEEPALIVE, **options)
 
+    @property
+    def place(self) -> str:
+        """Where the database is, for an operator, without a password; as the connection has it."""
+        info = self.connection().info
+        return f"schema {self.schema} of {info.dbname} at {info.host}"
+
     def _is_closed(self, conn: Any) -> bool:
         return bool(conn.closed) or has_input(conn)
 
@@ -101,7 +107,7 @@ def _can_be_read(url: str) -> bool:
         ports = psycopg2.extensions.parse_dsn(url).get("port", "")
     except psycopg2.ProgrammingError:
         return False
-    are_ports = all(port == "" or port.isdecimal() and int(port) <= 65_535 for port in ports.split(","))
+    are_ports = all(port == "" or (port.isdecimal() and int(port) <= 65_535) for port in ports.split(","))
     return are_ports and _READ_AS_MEANT.fullmatch(url) is not None
 
 

@@ -56,6 +56,11 @@ class SqlitePool(WaitingPool, PooledSqliteDatabase):  # type: ignore[misc]
 
     dialect = SQLITE
 
+    @property
+    def place(self) -> str:
+        """Where the database is, for an operator."""
+        return os.path.abspath(str(self.database))
+
     def _set_pragmas(self, conn: Any) -> None:
         """SQLite doesn't wait for the lock that a change to WAL needs: many first starts at once collide."""
         for _ in range(200):

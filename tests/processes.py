@@ -65,11 +65,11 @@ class ServerProcess:
     def token(self, tenant: str = "default") -> str:
         return str(json.loads(self.run("token", "create", "--tenant", tenant, "--json"))["token"])
 
-    def start(self, ready: str = "") -> "ServerProcess":
+    def start(self, ready: str = "", *options: str) -> "ServerProcess":
         """Until it answers on /readyz, or on the address that a base path moves it to."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.command, "serve"], cwd=self.folder, env=self.environment, stdout=log, stderr=log,
+                [*self.command, "serve", *options], cwd=self.folder, env=self.environment, stdout=log, stderr=log,
                 start_new_session=True,
             )
         wait_until(partial(self._answers, ready or f"{self.base}/readyz"), 30)

@@ -7,6 +7,7 @@ that citations of it still lead somewhere; its passages stay until those of the 
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 from peewee import ModelSelect, fn
@@ -27,6 +28,14 @@ UNSTARTED = WAITING | {"run": "UNSTART", "progress_msg": ""}
 CANCELLED = {"run": "CANCEL", "progress_msg": "cancelled", "owner": None, "lease_until": None}
 
 
+class Kept(Enum):
+    """What became of a file under its name."""
+
+    AS_IT_WAS = "as it was"
+    ADDED = "added"
+    CHANGED = "changed"
+
+
 class DocumentService:
     """Every method takes the principal and a dataset first. Raises NotFound for one that isn't the caller's."""
 
@@ -34,12 +43,12 @@ class DocumentService:
     def put(
         cls, principal: Principal, dataset_id: str, name: str, content: bytes, location: str | None = None,
         *, parse: bool = True,
-    ) -> tuple[DatasetDocument, bool]:
-        """Keep a file under its name, to be parsed now or when it is asked for; whether it is new or changed."""
+    ) -> tuple[DatasetDocument, Kept]:
+        """Keep a file under its name, to be parsed now or when it is asked for; what became of it."""
         source = _source(name, content, location)
         same = cls._named(principal, DatasetService.get_by_id(principal, dataset_id).id, source["name"])
         if same is not None and _is_same(same, source["digest"]):
-            return same, False
+            return same, Kept.AS_IT_WAS
         with connection(), transaction():
             dataset = lock_dataset(principal, dataset_id)
             return cls._keep(principal, dataset, source, content, WAITING if parse else UNSTARTED)
@@ -67,11 +76,12 @@ class DocumentService:
     @classmethod
     def _keep(
         cls, principal: Principal, dataset: Dataset, source: dict[str, Any], content: bytes, state: dict[str, Any]
-    ) -> tuple[DatasetDocument, bool]:
+    ) -> tuple[DatasetDocument, Kept]:
         """The same on a dataset that is held."""
         found = cls._named(principal, dataset.id, source["name"])
         if found is not None and _is_same(found, source["digest"]):
-            return found, False
+            return found, Kept.AS_IT_WAS
+        kept = Kept.ADDED if found is None else Kept.CHANGED
         if found is None:
             found = DatasetDocument.create(tenant_id=principal.tenant_id, dataset_id=dataset.id, **source, **state)
             _count_documents(dataset, 1)
@@ -79,7 +89,7 @@ class DocumentService:
             _change(principal, [found.id], source | state)
             DatasetFile.delete().where(DatasetFile.document_id == found.id).execute()  # type: ignore[misc]
         DatasetFile.create(document_id=found.id, content=content)
-        return cls._own(principal, dataset.id).where(DatasetDocument.id == found.id).get(), True
+        return cls._own(principal, dataset.id).where(DatasetDocument.id == found.id).get(), kept
 
     @classmethod
     def get(cls, principal: Principal, dataset_id: str, document_id: str) -> DatasetDocument:

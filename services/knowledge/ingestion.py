@@ -19,7 +19,7 @@ from db.models import DatasetDocument, touched
 from services.errors import ChatkeepError, NotFound, Unavailable
 from services.knowledge.chunks import embedded, replace_chunks, words_of
 from services.knowledge.datasets import DatasetService, lock_dataset
-from services.knowledge.documents import DocumentService
+from services.knowledge.documents import DocumentService, Kept
 from services.knowledge.parsing import Passage, ReaderProcesses, parse
 from services.observer import Observer
 from services.principal import Principal, owned_by
@@ -212,8 +212,8 @@ def add_text(
     passages = parse(name, text)
     words, vectors = words_of(passages), embedded(passages, embedding) if embedding else None
     with connection(), transaction():
-        document, is_new = DocumentService.put(principal, dataset_id, name, text.encode(), location)
-        if not is_new:
+        document, kept = DocumentService.put(principal, dataset_id, name, text.encode(), location)
+        if kept is Kept.AS_IT_WAS:
             return False
         replace_chunks(document, passages, words, vectors)
         DatasetDocument.update(run="DONE", progress=1.0, progress_msg="", **touched()).where(

@@ -52,7 +52,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The files that examples name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
-    for name in ("docs/a.md", "manual.pdf", "chatkeep.backup"):
+    for name in ("docs/a.md", "FILE.pdf", "chatkeep.backup"):
         (tmp_path / name).touch()
 
 
@@ -79,6 +79,12 @@ def test_help_is_sentences_with_every_option_explained(path: tuple[str, ...]) ->
     assert (command.help or "").split("\n\n")[0].rstrip().endswith("."), command.help
     for option in command.params:
         assert not isinstance(option, click.Option) or (option.help or "").endswith((".", ")")), option.name
+
+
+def test_an_embed_token_is_said_to_open_nothing_yet_and_is_no_example() -> None:
+    shown = CliRunner().invoke(main, ["token", "create", "--help"], terminal_width=200).output
+    assert "no route takes one yet" in shown
+    assert not any("--embed" in words for words in examples(shown))
 
 
 def test_an_unknown_command_or_option_is_exit_code_2() -> None:

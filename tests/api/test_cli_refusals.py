@@ -89,9 +89,12 @@ def taken() -> Iterator[int]:
 
 
 def test_a_busy_port_is_named_with_the_way_to_another_one(taken: int, folder: Path) -> None:
-    for words, environment in ((["serve", "--port", str(taken)], {}), (["serve"], {"CHATKEEP_PORT": str(taken)})):
+    ways = (["serve", "--port", str(taken)], {}), (["serve", "--demo"], {"CHATKEEP_PORT": str(taken)})
+    for words, environment in ways:
         said = refused(words, **environment)
-        assert said == f"Error: port {taken} of 127.0.0.1 is taken; choose another by --port or CHATKEEP_PORT"
+        assert said == (
+            f"Error: port {taken} of 127.0.0.1 is taken; choose another by --port, CHATKEEP_PORT or `make run PORT=...`"
+        )
     assert os.listdir(folder) == [], "the database was made for a server that can't start"
 
 

@@ -17,7 +17,7 @@ from db.text_index import search_text
 from services.errors import ModelFailure
 from services.events import ErrorCode
 from services.knowledge.datasets import DatasetService, lock_dataset
-from services.knowledge.documents import DocumentService
+from services.knowledge.documents import DocumentService, Kept
 from services.knowledge.ingestion import ATTEMPTS, Ingestion
 from services.principal import Principal
 from services.rag.retrievers import LexicalRetriever
@@ -250,8 +250,9 @@ def test_a_replaced_document_keeps_its_passages_until_the_new_one_is_parsed(
 ) -> None:
     document = put(dataset)
     ingestion.step()
-    again, is_new = DocumentService.put(ACME, dataset.id, "a.txt", b"A lion.")
-    assert (again.id, is_new, found(dataset)) == (document.id, True, 1)
+    again, kept = DocumentService.put(ACME, dataset.id, "a.txt", b"A lion.")
+    assert (again.id, kept, found(dataset)) == (document.id, Kept.CHANGED, 1)
     ingestion.step()
     assert (found(dataset), found(dataset, "lion")) == (0, 1)
-    assert not DocumentService.put(ACME, dataset.id, "a.txt", b"A lion.")[1]
+    assert DocumentService.put(ACME, dataset.id, "a.txt", b"A lion.")[1] is Kept.AS_IT_WAS
+    assert DocumentService.put(ACME, dataset.id, "b.txt", b"A lion.")[1] is Kept.ADDED
