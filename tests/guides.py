@@ -40,7 +40,9 @@ def check_out(folder: Path) -> None:
 def run_in_one_shell(folder: Path, script: list[str], **environment: str) -> str:
     """What these blocks print in that checkout. Raises AssertionError with it where one fails."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("CHATKEEP_")}
-    settings |= {"PYTHONPATH": str(folder), "PATH": f"{folder}/.venv/bin:{settings['PATH']}"} | environment
+    own = f"{sys.prefix}/bin"  # a stranger's PATH doesn't lead into the checkout's environment
+    path = os.pathsep.join(part for part in settings["PATH"].split(os.pathsep) if part != own)
+    settings |= {"PYTHONPATH": str(folder), "PATH": path} | environment
     with subprocess.Popen(
         ["bash", "-c", "\n".join(["set -e", *script, "echo everything ran"])], cwd=folder, env=settings,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,

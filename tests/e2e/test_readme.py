@@ -20,7 +20,7 @@ def test_every_command_runs_as_printed_in_one_shell(tmp_path: Path) -> None:
             script.append("make -n test")
         else:
             script.append(block)
-    (tmp_path / "sdk.py").write_text(blocks("README.md", "python")[0].replace("9380", str(port)))
+    (tmp_path / "sdk.py").write_text("\n".join(blocks("README.md", "python")).replace("9380", str(port)))
     script += [
         "sed -i \"s/<token>/$(cat var/demo-token)/\" sdk.py", ".venv/bin/python sdk.py",
         "kill $(pgrep -P $SERVER) 2>/dev/null || true",
@@ -28,3 +28,4 @@ def test_every_command_runs_as_printed_in_one_shell(tmp_path: Path) -> None:
     printed = run_in_one_shell(tmp_path, script, PORT=str(port))
     assert '"final":true' in printed and "[ID:" in printed
     assert "3 messages are stored" in printed
+    assert "A slot is `{message_id, chunks, doc_aggs, citations?}`." in printed
