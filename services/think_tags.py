@@ -1,10 +1,10 @@
-"""Reasoning that a model writes into its text as `<think>…</think>`, told apart however the text is cut."""
+"""Reasoning that a text holds as `<think>…</think>`, as a model writes it and as answers are stored, told apart
+however the text is cut."""
 
 from collections.abc import Iterator
 
 from services.events import ReasoningDelta, TextDelta
-
-_OPEN, _CLOSE = "<think>", "</think>"
+from services.structure_answer import END_THINK, THINK
 
 
 class ThinkTags:
@@ -20,7 +20,7 @@ class ThinkTags:
         """The deltas of one more piece."""
         self._held += text
         while True:
-            tag = _CLOSE if self._is_thinking else _OPEN
+            tag = END_THINK if self._is_thinking else THINK
             before, found, after = self._held.partition(tag)
             if not found:
                 break

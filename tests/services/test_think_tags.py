@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.events import End, Event, ReasoningDelta, Sources, TextDelta
-from services.thinking import ThinkingSplitter
+from services.events import ReasoningDelta, TextDelta
+from services.think_tags import ThinkTags
 
 
-def split(*events: Event) -> tuple[str, str]:
+def split(*pieces: str) -> tuple[str, str]:
     """What was thought and what was said."""
-    splitter = ThinkingSplitter()
-    said = [each for event in events for each in splitter(event)]
+    tags = ThinkTags()
+    said = [*(each for piece in pieces for each in tags.read(piece)), *tags.end()]
     return tuple(  # type: ignore[return-value]
         "".join(each.text for each in said if isinstance(each, kind)) for kind in (ReasoningDelta, TextDelta)
     )
@@ -27,23 +27,24 @@ def split(*events: Event) -> tuple[str, str]:
     ("1 < 2, <thin ice", "", "1 < 2, <thin ice"),
     ("ends with <thi", "", "ends with <thi"),
     ("<think>ends with </thi", "ends with </thi", ""),
+    ("<think>\nwhy\n</think>\n\n yes", "\nwhy\n", "yes"),
     ("<<think>>a</</think>b", ">a</", "<b"),
 ])
 def test_a_text_is_split_alike_in_one_piece_and_letter_by_letter(text: str, thought: str, answer: str) -> None:
-    assert split(TextDelta(text), End()) == (thought, answer)
-    assert split(*map(TextDelta, text), End()) == (thought, answer)
+    assert split(text) == (thought, answer)
+    assert split(*text) == (thought, answer)
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "<", "thi", "nk>", "/", "a"]), max_size=12), st.data())
 def test_where_a_text_is_cut_changes_nothing(parts: list[str], data: st.DataObject) -> None:
     text = "".join(parts)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))) | {0, len(text)})
-    pieces = [TextDelta(text[begin:end]) for begin, end in pairwise(cuts)]
-    assert split(*pieces, End()) == split(TextDelta(text), End())
+    pieces = [text[begin:end] for begin, end in pairwise(cuts)]
+    assert split(*pieces) == split(text)
 
 
-def test_what_waits_is_said_before_the_next_event() -> None:
-    splitter = ThinkingSplitter()
-    assert splitter(TextDelta("a <")) == [TextDelta("a ")]
-    assert splitter(Sources([])) == [TextDelta("<"), Sources([])]
-    assert splitter(End()) == [End()]
+def test_what_waits_is_said_at_the_end() -> None:
+    tags = ThinkTags()
+    assert [*tags.read("a <")] == [TextDelta("a ")]
+    assert [*tags.end()] == [TextDelta("<")]
+    assert [*tags.end()] == []
