@@ -155,11 +155,7 @@ class OpenAIFrames:
         return self._named("chat.completion") | {"choices": [choice], "usage": self._usage(end)}
 
     def _fold(self, event: Event) -> list[Event]:
-        said: list[Event]
-        if isinstance(event, TextDelta):
-            said = [*self._tags.read(event.text)]
-        else:
-            said = [*self._tags.end(), event]
+        said = list(self._tags.split(event))
         for each in said:
             if isinstance(each, TextDelta):
                 self._text.append(each.text)

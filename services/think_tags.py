@@ -3,7 +3,7 @@ however the text is cut."""
 
 from collections.abc import Iterator
 
-from services.events import ReasoningDelta, TextDelta
+from services.events import Event, ReasoningDelta, TextDelta
 from services.structure_answer import END_THINK, THINK
 
 
@@ -29,6 +29,14 @@ class ThinkTags:
         kept = _overlap(self._held, tag)
         ready, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
         yield from self._delta(ready)
+
+    def split(self, event: Event) -> Iterator[Event]:
+        """A text's deltas; any other event as it is, after what was held."""
+        if isinstance(event, TextDelta):
+            yield from self.read(event.text)
+        else:
+            yield from self.end()
+            yield event
 
     def end(self) -> Iterator[TextDelta | ReasoningDelta]:
         """What was held: no tag came of it."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.events import ReasoningDelta, TextDelta
+from services.events import End, ReasoningDelta, Sources, TextDelta
 from services.think_tags import ThinkTags
 
 
@@ -43,8 +43,8 @@ def test_where_a_text_is_cut_changes_nothing(parts: list[str], data: st.DataObje
     assert split(*pieces) == split(text)
 
 
-def test_what_waits_is_said_at_the_end() -> None:
+def test_what_waits_is_said_before_the_next_event() -> None:
     tags = ThinkTags()
-    assert [*tags.read("a <")] == [TextDelta("a ")]
-    assert [*tags.end()] == [TextDelta("<")]
-    assert [*tags.end()] == []
+    assert [*tags.split(TextDelta("a <"))] == [TextDelta("a ")]
+    assert [*tags.split(Sources([]))] == [TextDelta("<"), Sources([])]
+    assert [*tags.split(End())] == [End()]
