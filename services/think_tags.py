@@ -1,16 +1,26 @@
 """Reasoning that a text holds as `<think>…</think>`, as a model writes it and as answers are stored, told apart
-however the text is cut."""
+however the text is cut. A tag right behind a backtick is code: the text speaks of tags."""
 
+import re
 from collections.abc import Iterator
 
 from services.events import Event, ReasoningDelta, TextDelta
 from services.structure_answer import END_THINK, THINK
+
+_OPEN, _CLOSE = re.compile(f"(?<!`){THINK}"), re.compile(END_THINK)
+_THOUGHTS = re.compile(f"(?<!`){THINK}.*?({END_THINK}|$)", re.DOTALL)
+
+
+def without_thoughts(text: str) -> str:
+    """The text alone, trimmed."""
+    return _THOUGHTS.sub("", text).strip()
 
 
 class ThinkTags:
     """Splits a text that comes in pieces. What may be the beginning of a tag is held until more comes."""
 
     def __init__(self) -> None:
+        self._before = ""  # the last character of what isn't held
         self._held = ""
         self._is_thinking = False
         self._has_thought = False
@@ -19,16 +29,12 @@ class ThinkTags:
     def read(self, text: str) -> Iterator[TextDelta | ReasoningDelta]:
         """The deltas of one more piece."""
         self._held += text
-        while True:
-            tag = END_THINK if self._is_thinking else THINK
-            before, found, after = self._held.partition(tag)
-            if not found:
-                break
-            yield from self._delta(before)
-            self._held, self._is_thinking, self._has_thought = after, not self._is_thinking, True
-        kept = _overlap(self._held, tag)
-        ready, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
-        yield from self._delta(ready)
+        while found := self._next_tag():
+            yield from self._delta(self._take(found.start() - len(self._before)))
+            self._take(len(found[0]))
+            self._is_thinking, self._has_thought = not self._is_thinking, True
+        kept = _overlap(self._held, END_THINK if self._is_thinking else THINK)
+        yield from self._delta(self._take(len(self._held) - kept))
 
     def split(self, event: Event) -> Iterator[Event]:
         """A text's deltas; any other event as it is, after what was held."""
@@ -40,8 +46,16 @@ class ThinkTags:
 
     def end(self) -> Iterator[TextDelta | ReasoningDelta]:
         """What was held: no tag came of it."""
-        ready, self._held = self._held, ""
-        yield from self._delta(ready)
+        yield from self._delta(self._take(len(self._held)))
+
+    def _next_tag(self) -> re.Match[str] | None:
+        tag = _CLOSE if self._is_thinking else _OPEN
+        return tag.search(self._before + self._held, len(self._before))
+
+    def _take(self, length: int) -> str:
+        taken, self._held = self._held[:length], self._held[length:]
+        self._before = taken[-1:] or self._before
+        return taken
 
     def _delta(self, text: str) -> Iterator[TextDelta | ReasoningDelta]:
         if self._is_thinking:

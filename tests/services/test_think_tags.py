@@ -28,6 +28,8 @@ def split(*pieces: str) -> tuple[str, str]:
     ("ends with <thi", "", "ends with <thi"),
     ("<think>ends with </thi", "ends with </thi", ""),
     ("<think>\nwhy\n</think>\n\n yes", "\nwhy\n", "yes"),
+    ("Text between `<think>` and `</think>` is thought", "", "Text between `<think>` and `</think>` is thought"),
+    ("<think>why `<think>`?</think>yes", "why `<think>`?", "yes"),
     ("<<think>>a</</think>b", ">a</", "<b"),
 ])
 def test_a_text_is_split_alike_in_one_piece_and_letter_by_letter(text: str, thought: str, answer: str) -> None:
@@ -35,12 +37,18 @@ def test_a_text_is_split_alike_in_one_piece_and_letter_by_letter(text: str, thou
     assert split(*text) == (thought, answer)
 
 
-@given(st.lists(st.sampled_from(["<think>", "</think>", "<", "thi", "nk>", "/", "a"]), max_size=12), st.data())
+@given(st.lists(st.sampled_from(["<think>", "</think>", "<", "thi", "nk>", "/", "a", "`"]), max_size=12), st.data())
 def test_where_a_text_is_cut_changes_nothing(parts: list[str], data: st.DataObject) -> None:
     text = "".join(parts)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))) | {0, len(text)})
     pieces = [text[begin:end] for begin, end in pairwise(cuts)]
     assert split(*pieces) == split(text)
+
+
+def test_what_is_said_before_another_event_is_no_part_of_a_tag() -> None:
+    tags = ThinkTags()
+    said = [each for event in (TextDelta("<"), Sources([]), TextDelta("think>a")) for each in tags.split(event)]
+    assert said == [TextDelta("<"), Sources([]), TextDelta("think>a")]
 
 
 def test_what_waits_is_said_before_the_next_event() -> None:
