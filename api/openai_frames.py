@@ -14,10 +14,10 @@ from api.openai_errors import ErrorBody, error_event
 from api.responses import Passage
 from services.events import End, Event, FinishReason, ReasoningDelta, Sources, TextDelta, Usage
 from services.runs.reading import Reading
-from services.thinking import ThinkingSplitter
-from services.token_count import estimate_tokens
+from services.think_tags import ThinkTags
 
 DONE = b"[DONE]"
+_BYTES_A_TOKEN = 4  # of UTF-8: near enough for words and for Chinese
 # An interrupted answer is cut short, as one that met the limit; the protocol has no nearer word.
 _FINISH = {
     FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.INTERRUPTED: "length",
@@ -118,7 +118,7 @@ class OpenAIFrames:
         self.form = form
         self.end: End | None = None
         self._created = int(reading.answered_at or time.time())
-        self._split = ThinkingSplitter()
+        self._tags = ThinkTags()
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._chunks: list[dict[str, Any]] = []
@@ -155,7 +155,7 @@ class OpenAIFrames:
         return self._named("chat.completion") | {"choices": [choice], "usage": self._usage(end)}
 
     def _fold(self, event: Event) -> list[Event]:
-        said = self._split(event)
+        said = list(self._tags.split(event))
         for each in said:
             if isinstance(each, TextDelta):
                 self._text.append(each.text)
@@ -201,3 +201,8 @@ class OpenAIFrames:
                 "rejected_prediction_tokens": 0,
             },
         }
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text has, where no model tells: every model has a tokenizer of its own."""
+    return -(-len(text.encode()) // _BYTES_A_TOKEN)

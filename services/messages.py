@@ -3,16 +3,15 @@
 Pure functions. Stored order is arrival order; another protocol's layout is made when it is read.
 """
 
-import re
 from typing import Any
 
 from db.jsontext import dumps
 from db.legacy import arrays
+from services.think_tags import without_thoughts
 
 Entry = dict[str, Any]
 Slot = dict[str, Any]
 
-_THINKING = re.compile(r"<think>.*?(</think>|$)", re.DOTALL)
 _SHOWN_ROLES = ("user", "assistant")
 _INTERRUPTED_TOOL = "The tool call was interrupted."
 
@@ -110,7 +109,7 @@ def _is_answered(turn: list[Entry]) -> bool:
 def _message(entry: Entry) -> Entry:
     text = text_of(entry.get("content"))
     if entry["role"] == "assistant":
-        text = _THINKING.sub("", text).strip()
+        text = without_thoughts(text)
     kept = {key: entry[key] for key in ("tool_calls", "tool_call_id", "name") if entry.get(key)}
     return {"role": entry["role"], "content": text} | kept
 

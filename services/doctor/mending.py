@@ -9,7 +9,6 @@ from db.database import connection
 from db.document import API4_CONVERSATIONS, CONVERSATIONS, DocumentMissing, DocumentTooNew, PagedDocument
 from services.doctor import datasets, leftovers, sessions
 from services.doctor.finding import Finding
-from services.knowledge import mending as knowledge
 from services.principal import Principal, owned_by
 from services.runs.recovery import recover
 
@@ -21,13 +20,13 @@ def mend(findings: Sequence[Finding]) -> None:
     checks = {finding.check for finding in findings}
     if "orphans" in checks:
         leftovers.erase_orphans()
-        knowledge.erase_orphans()
+        datasets.erase_orphans()
     for id in _ids(findings, sessions.RECOUNTED):
         _in_its_table(id, PagedDocument.recount)
     for id in _ids(findings, sessions.REINDEXED):
         _in_its_table(id, PagedDocument.reindex)
     for id in _ids(findings, datasets.RECOUNTED):
-        knowledge.recount(_SYSTEM, id)
+        datasets.recount(id)
     if "runs" in checks:
         recover(_SYSTEM)
 

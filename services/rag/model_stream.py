@@ -14,7 +14,7 @@ import orjson
 from services.errors import ModelFailure
 from services.events import End, ErrorCode, Event, FinishReason, ReasoningDelta, TextDelta, Usage
 from services.rag.model_failures import failure, passing, reported
-from services.rag.think_tags import ThinkTags
+from services.think_tags import ThinkTags
 
 STREAM = "text/event-stream"
 _DONE = b"[DONE]"

@@ -11,6 +11,7 @@ from services.knowledge.datasets import DatasetService
 from services.principal import Principal
 from services.rag.chat_models import ChatModel, ExtractiveChatModel, ModelRequest
 from services.rag.retrievers import LexicalRetriever
+from services.think_tags import without_thoughts
 
 log = structlog.get_logger()
 
@@ -28,7 +29,6 @@ Write one question a line, numbered, and nothing else:
 1. <question>
 2. <question>"""
 _NUMBERED = re.compile(r"^[ \t>*_-]*\d{1,2}[.)][ \t*_]*(?P<text>\S.*)$", re.M)
-_THINKING = re.compile(r"<think>.*?(</think>|$)", re.DOTALL)
 
 
 def related_questions(
@@ -47,7 +47,7 @@ def related_questions(
 
 def parse(text: str) -> list[str]:
     """The texts of the numbered lines, thinking aside."""
-    return [line["text"].replace("**", "").strip() for line in _NUMBERED.finditer(_THINKING.sub("", text))]
+    return [line["text"].replace("**", "").strip() for line in _NUMBERED.finditer(without_thoughts(text))]
 
 
 def _asked(model: ChatModel, question: str) -> str:

@@ -3,12 +3,13 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 from tests.processes import ModelServer, ServerProcess, wait_until
 from tests.services.knowledge.documents import drawn
@@ -75,7 +76,7 @@ def page(server: ServerProcess, context: BrowserContext) -> Page:
 
 
 def opened(context: BrowserContext, server: ServerProcess, token: str) -> Page:
-    """The page once it has opened the last session; a person isn't quicker either."""
+    """The page once it has opened the last session."""
     page = context.new_page()
     page.goto(f"{server.base}/#token={token}", wait_until="networkidle")
     return page
@@ -117,6 +118,44 @@ def test_a_page_reloaded_in_mid_answer_joins_it(page: Page, model: ModelServer) 
     model.allow(2)
     expect(answer(page).locator(".text").last).to_have_text(ANSWER)
     expect(page.locator(".question")).to_have_count(1)
+
+
+@contextmanager
+def held(page: Page) -> Iterator[None]:
+    """What is asked about sessions meanwhile gets its answer afterwards."""
+    waiting: list[Route] | None = []
+    page.route("**/sessions**", lambda route: route.continue_() if waiting is None else waiting.append(route))
+    with page.expect_request("**/sessions**"):
+        yield
+    before, waiting = waiting, None
+    for route in before:
+        route.continue_()
+
+
+def test_a_question_asked_while_a_new_session_opens_goes_into_it(page: Page, model: ModelServer) -> None:
+    model.allow(6)
+    ask(page, "What does the pump do?")
+    expect(answer(page).locator(".text").last).to_have_text(ANSWER)
+    with held(page):
+        page.get_by_role("button", name="New session").click()
+        ask(page, "Is it blue?")
+    expect(page.locator("#sessions li")).to_have_count(2)
+    expect(answer(page).locator(".text").last).to_have_text(ANSWER)
+    expect(page.locator(".question")).to_have_text(["You asked: Is it blue?"])
+
+
+def test_a_question_asked_while_the_page_opens_goes_into_the_session_that_it_shows(
+    page: Page, model: ModelServer
+) -> None:
+    model.allow(9)  # the second question is put into words of its own first
+    ask(page, "What does the pump do?")
+    expect(answer(page).locator(".text").last).to_have_text(ANSWER)
+    with held(page):
+        page.reload(wait_until="commit")
+        ask(page, "Is it blue?")
+    expect(page.locator(".question")).to_have_text(["You asked: What does the pump do?", "You asked: Is it blue?"])
+    expect(answer(page).locator(".text").last).to_have_text(ANSWER)
+    expect(page.locator("#sessions li")).to_have_count(1)
 
 
 def test_an_answer_is_stopped_and_stays_as_far_as_it_came(page: Page, model: ModelServer) -> None:
