@@ -23,9 +23,11 @@ from db.text_index import (
     search,
     search_words,
 )
+from services.rag.likeness import forms, stem
 
 # BM25's usual constants: how soon a repeated word stops counting, how much a long passage pays.
 _SATURATION, _LENGTH = 1.2, 0.75
+_OTHER_FORM = 0.5  # what `deleting` counts where `deleted` is asked for
 _TITLE = 0.5  # what a passage gains whose title is what was asked; judged by the questions of the tests
 
 STOP_WORDS = frozenset(search_words("""
@@ -79,7 +81,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class LexicalRetriever:
-    """Passages of a tenant's datasets that share words with the question, by BM25.
+    """Passages of a tenant's datasets that share words, or other forms of them, with the question, by BM25.
 
     `similarity`, from 0 to 1, is how much of the question is covered, rare words counting more.
     """
@@ -102,7 +104,7 @@ class LexicalRetriever:
     def rank(self, question: str, also: Iterable[str] = ()) -> list[Hit]:
         """The passages with a word of the question, and those of the ids `also`, best first; needs a connection."""
         words = question_words(question)
-        found = search(self.scope, words, self.top_k)
+        found = search(self.scope, words, self.top_k, forms)
         ids = list(dict.fromkeys([*found.ids, *also]))
         weights = _weights(words, found.holders, count_chunks(self.tenant_id, self.dataset_ids))
         return ranked(weights, load_texts(self.tenant_id, ids))
@@ -142,7 +144,7 @@ def ranked(weights: Mapping[str, float], texts: Sequence[ChunkText]) -> list[Hit
     hits = []
     for text, length in zip(texts, lengths, strict=True):
         padded = f"  {text.words.replace(' ', '  ')}  "  # so that each word has spaces of its own around it
-        counts = {word: padded.count(f" {word} ") for word in weights}
+        counts = {word: _counted(padded, word) for word in weights}
         damping = _SATURATION * (1 - _LENGTH + _LENGTH * length / average)
         score = sum(weights[word] * count / (count + damping) for word, count in counts.items())
         score += _titled(weights, text.heading)
@@ -151,10 +153,19 @@ def ranked(weights: Mapping[str, float], texts: Sequence[ChunkText]) -> list[Hit
     return sorted(hits, key=lambda hit: (-hit.score, hit.document_id, hit.chunk_index))
 
 
+def _counted(padded: str, word: str) -> float:
+    """How often a text has a word; another form of it counts in part."""
+    exact = padded.count(f" {word} ")
+    if padded.count(f" {stem(word)}") == exact:  # mostly: nothing else begins like it
+        return exact
+    return exact + _OTHER_FORM * sum(padded.count(f" {form} ") for form in forms(word)[1:])
+
+
 def _titled(weights: Mapping[str, float], heading: str) -> float:
     """What a passage gains by its title: the part of it that the question names."""
     title = search_words(heading.rpartition(" > ")[2])
-    return _TITLE * sum(weights[word] for word in set(title) if word in weights) / max(len(title), 1)
+    named = sum(weight for word, weight in weights.items() if not set(forms(word)).isdisjoint(title))
+    return _TITLE * named / max(len(title), 1)
 
 
 def _weights(words: Sequence[str], holders: Mapping[str, int], total: int) -> dict[str, float]:
