@@ -18,7 +18,7 @@ from services.rag.likeness import likeness
 from services.rag.prompts import ModelRequest
 from services.rag.questions import Asked, asked_by, begins_with, says_what_it_is
 from services.rag.quotes import Quote, quotes_of, units_of
-from services.rag.retrievers import STOP_WORDS, Document
+from services.rag.retrievers import Document, is_german
 from services.rag.small_talk import is_small_talk
 
 __all__ = ["ExtractiveChatModel", "best_quotes", "is_small_talk", "quotes_of"]
@@ -123,8 +123,7 @@ def _askable(question: str, passages: Sequence[Document]) -> Asked:
     """What a question asks for; in a language that isn't the passages' they can have its names only."""
     asked = asked_by(question)
     held = {word for passage in passages for word in search_words(passage.text)}
-    small = STOP_WORDS.intersection(search_words(question))
-    foreign = bool(small) and small.isdisjoint(held)
+    foreign = {is_german(search_words(question)), is_german(held)} == {True, False}
     known = _shares(asked.words, held)
     return replace(asked, words=tuple(word for word in asked.words if word in known or not (foreign or _is_pair(word))))
 

@@ -5,7 +5,7 @@ The engine's full-text index proposes, the score here decides, so that both engi
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,12 +30,13 @@ _SATURATION, _LENGTH = 1.2, 0.75
 _OTHER_FORM = 0.5  # what `deleting` counts where `deleted` is asked for
 _TITLE = 0.5  # what a passage gains whose title is what was asked; judged by the questions of the tests
 
-STOP_WORDS = frozenset(search_words("""
+_ENGLISH = frozenset(search_words("""
     a about am an and any are as at be been being but by can could did do does for from had has have he her
     him his how i if in into is it its may me might must my no not of on or our ours please shall she should
     so some such than that the their them then there these they this those to us was we were what when where
     which who whom whose why will with would you your yours s t don doesn isn aren ll ve re
-
+"""))
+_GERMAN = frozenset(search_words("""
     aber als am an auch auf aus bei bin bis bitte da dann das dass dein dem den denn der des dich die dies
     diese diesem diesen dieser dieses dir doch du durch ein eine einem einen einer eines er es euch euer für
     gibt habe haben hatte ich ihm ihn ihnen ihr ihre ihrem ihren ihrer im in ins ist ja kann kannst können
@@ -43,6 +44,7 @@ STOP_WORDS = frozenset(search_words("""
     sollen über um und uns unser unter vom von vor wann warum was weil welche welchem welchen welcher welches
     wem wen wenn wer werden wie wieso wird wir wo wofür woher womit zu zum zur
 """))
+STOP_WORDS = _ENGLISH | _GERMAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,12 @@ def question_words(question: str) -> list[str]:
     where nothing else is said."""
     words = list(dict.fromkeys(search_words(question)))
     return ([word for word in words if word not in STOP_WORDS] or words)[:MAX_WORDS]
+
+
+def is_german(words: Collection[str]) -> bool | None:
+    """Whether words are German rather than English, by their stop words; None where those don't tell."""
+    german, english = len(_GERMAN.intersection(words)), len(_ENGLISH.intersection(words))
+    return None if german == english else german > english
 
 
 def documents(tenant_id: str, hits: Sequence[Hit]) -> list[Document]:

@@ -227,7 +227,8 @@ def test_says_how_to_set_a_model_where_nothing_fits() -> None:
 
 def test_a_question_in_another_language_finds_names() -> None:
     assert answer("Wo liegen die Logs?", "Logs are lines on standard error.").startswith("Logs are lines")
-    assert answer("Where do logs lie and dream?", "Logs are lines on standard error and so on.") == NOTHING_FITS
+    assert answer("Where do logs lie?", "Die Logs sind Zeilen.").startswith("Die Logs")
+    assert answer("Where do logs lie and dream?", "Logs are lines on standard error.") == NOTHING_FITS
 
 
 def test_leaves_the_marks_out_where_citing_is_off() -> None:
