@@ -1,15 +1,16 @@
 """The built-in model: no network, no words of its own. It quotes the passages' best sentences.
 
-A quote counts by the question's words that it has, rare ones more; the headings above it, its passage's rank
-and what the question asks for shift that. Every quote stands in its passage character by character; `[ID:n]`
-behind it says in which.
+A quote counts by the question's words that it has, rare ones more; the title above it, its passage's rank and what
+the question asks for shift that. Where none has enough of them, nothing is quoted: a guess with a citation is worse.
+Every quote stands in its passage character by character; `[ID:n]` behind it says in which.
 """
 
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from unicodedata import east_asian_width
 
 from db.text_index import search_words
 from services.events import End, Event, TextDelta, Usage
@@ -17,33 +18,38 @@ from services.rag.likeness import likeness
 from services.rag.prompts import ModelRequest
 from services.rag.questions import Asked, asked_by, begins_with, says_what_it_is
 from services.rag.quotes import Quote, quotes_of, units_of
-from services.rag.retrievers import Document
+from services.rag.retrievers import Document, is_german
 from services.rag.small_talk import is_small_talk
 
 __all__ = ["ExtractiveChatModel", "best_quotes", "is_small_talk", "quotes_of"]
 
-MOST_QUOTES = 4
+MOST_QUOTES = 3
 NOTHING_FITS = (
     "I found nothing in the documents that answers this; I only quote them, so for an answer in a model's own "
     "words set CHATKEEP_MODEL_BASE_URL and CHATKEEP_MODEL_NAME and restart the server."
 )
+_UNKNOWN = 0.5  # how many quotes have a word that none has: it is rarer than any other
+_LEAST = 0.37  # how much of the question the best quote covers; with less it would be a guess
 _WORTH = 0.4  # a further quote has to bring this part of what the first one brings
 _REPEATED = 0.5  # what a word that is quoted already still counts, if the quote covers the whole question
-_BESIDE, _ABOVE = 0.7, 0.6  # what a word counts beside the quote (Quote.beside), and in its headings
-_RANK = 0.05  # how much less a passage counts than the one before it
+_BESIDE, _ABOVE = 0.7, 0.6  # what a word counts beside the quote (Quote.beside), and in its title
+_RANK = 0.08  # how much less a passage counts than the one before it
 _SHORT, _LONG = 40, 60  # words that cost nothing, and that halve what a quote with so many more counts
+_ROW = 0.5  # what a table's row counts that is about something else than is asked for
 _CODE = 0.6  # what code counts where the question doesn't ask how to do something
-_DEFINES, _BEGINS, _NUMBERED = 2.0, 1.4, 1.3  # a definition, a sentence about the thing, a number that is asked for
+_DEFINES, _BEGINS, _NUMBERED = 2.0, 1.4, 1.5  # a definition, a sentence about the thing, a number that is asked for
+_NUMBER = re.compile(r"(?<![\w.])\d")  # not the one of a name, as `BM25`
 
 
 class ExtractiveChatModel:
-    """Answers with one to four quotes, as many as fit; with one sentence of advice where none does."""
+    """Answers with one to three quotes, as many as fit; with one sentence of advice where none does."""
 
     name = "extractive"
 
     def stream(self, request: ModelRequest) -> Iterator[Event]:
         quotes = best_quotes(request.question, request.passages)
-        text = "\n\n".join(_shown(quote, request.quote) for quote in quotes) or NOTHING_FITS
+        shown = (_shown(part, request.quote) for quote in quotes for part in (quote.head, quote) if part)
+        text = "\n\n".join(dict.fromkeys(shown)) or NOTHING_FITS
         words = re.findall(r"\s*\S+", text)
         for word in words:
             yield TextDelta(word)
@@ -59,21 +65,20 @@ def _shown(quote: Quote, cites: bool) -> str:
 
 
 def best_quotes(question: str, passages: Sequence[Document]) -> list[Quote]:
-    """The quotes that cover most of the question: the best one's passage first, each in its own order."""
-    candidates = _candidates(asked_by(question), passages)
+    """The quotes that cover most of the question, best first; none where the best would be a guess."""
+    candidates = _candidates(_askable(question, passages), passages)
     chosen: list[Quote] = []
     said: dict[str, float] = {}
     first = 0.0
-    while candidates and len(chosen) < MOST_QUOTES:
-        gain, best = max(((each.gain(said), each) for each in candidates), key=lambda pair: pair[0])
+    while able := [each for each in candidates if chosen or each.covered >= _LEAST]:
+        gain, best = max(((each.gain(said), each) for each in able), key=lambda pair: pair[0])
         first = first or gain
-        if not gain or gain < first * _WORTH:
+        if not gain or gain < first * _WORTH or len(chosen) == MOST_QUOTES:
             break
         chosen.append(best.quote)
         candidates.remove(best)
         said |= {word: max(found, said.get(word, 0)) for word, found in best.found.items()}
-    order = list(dict.fromkeys(quote.passage for quote in chosen))
-    return sorted(chosen, key=lambda quote: (order.index(quote.passage), quote.position))
+    return chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +105,7 @@ def _candidates(asked: Asked, passages: Sequence[Document]) -> list[_Candidate]:
     quotes = list(_distinct(quote for n, passage in enumerate(passages) for quote in units_of(passage.text, n)))
     inside = [_shares(asked.words, quote.words) for quote in quotes]
     holders = Counter(word for shares in inside for word in shares)
-    weights = {word: math.log(1 + len(quotes) / max(holders[word], 1)) for word in asked.words}
+    weights = {word: math.log(1 + len(quotes) / max(holders[word], _UNKNOWN)) for word in asked.words}
     above = [_shares(asked.words, _titles(passage)) for passage in passages]
     candidates = []
     for quote, own in zip(quotes, inside, strict=True):
@@ -114,6 +119,20 @@ def _candidates(asked: Asked, passages: Sequence[Document]) -> list[_Candidate]:
     return candidates
 
 
+def _askable(question: str, passages: Sequence[Document]) -> Asked:
+    """What a question asks for; in a language that isn't the passages' they can have its names only."""
+    asked = asked_by(question)
+    held = {word for passage in passages for word in search_words(passage.text)}
+    foreign = {is_german(search_words(question)), is_german(held)} == {True, False}
+    known = _shares(asked.words, held)
+    return replace(asked, words=tuple(word for word in asked.words if word in known or not (foreign or _is_pair(word))))
+
+
+def _is_pair(word: str) -> bool:
+    """Whether it is two characters of a text without spaces, which may be the ends of two words."""
+    return east_asian_width(word[0]) == "W"
+
+
 def _shares(asked: Iterable[str], words: Iterable[str]) -> dict[str, float]:
     """For each word that is asked for, how like it the likest of the words is; none for 0."""
     among = set(words)
@@ -122,8 +141,9 @@ def _shares(asked: Iterable[str], words: Iterable[str]) -> dict[str, float]:
 
 
 def _titles(passage: Document) -> list[str]:
-    """The words of the headings above a passage and of its document's name."""
-    return search_words("\n".join(str(passage.metadata.get(key) or "") for key in ("heading", "document_name")))
+    """The words of the title above a passage and of its document's name."""
+    title = str(passage.metadata.get("heading") or "").rpartition(" > ")[2]
+    return search_words(f"{title}\n{passage.metadata.get('document_name') or ''}")
 
 
 def _factor(quote: Quote, asked: Asked) -> float:
@@ -131,7 +151,9 @@ def _factor(quote: Quote, asked: Asked) -> float:
     factor = 1 / (1 + _RANK * quote.passage) / (1 + max(len(quote.words) - _SHORT, 0) / _LONG)
     if quote.is_code and not asked.steps:
         factor *= _CODE
-    if asked.number and any(character.isdigit() for character in quote.text):
+    if quote.about and not _shares(asked.words, quote.about | quote.beside):
+        factor *= _ROW
+    if asked.number and _NUMBER.search(quote.text):
         factor *= _NUMBERED
     if asked.subject and not quote.is_code and begins_with(quote.text, asked.subject):
         factor *= _DEFINES if says_what_it_is(quote.words, asked.subject) else _BEGINS

@@ -23,6 +23,16 @@ def _ending(word: str) -> str:
     return "" if word.endswith("ss") else next(endings, "")
 
 
+@functools.lru_cache(maxsize=16_384)
+def forms(word: str) -> tuple[str, ...]:
+    """The word, and what else is made of its stem: `crash`, `crashes`, `crashed`, `crashing`, ..."""
+    root = stem(word)
+    if not word.isalpha() or len(root) < _LEAST:
+        return (word,)
+    made = (begin + ending for begin in (root, root + root[-1]) for ending in ("", *_ENDINGS))
+    return tuple(dict.fromkeys([word, *(form for form in made if stem(form) == root)]))
+
+
 def likeness(asked: str, word: str) -> float:
     """1 for the same word, 0.95 for another form of it, 0.5 for one that begins alike, else 0."""
     if asked == word:

@@ -32,9 +32,9 @@ _FORM = re.compile(
 )
 _FILLERS = frozenset(search_words("""
     own use see get find anything something nothing everything anyone somebody always ever really actually
-    exactly possible
+    exactly possible make take give want
     eigene eigenen eigener eigenes nutze nutzen verwende verwenden sehe sehen finde finden bekomme bekommen
-    etwas nichts alles jemand immer wirklich genau möglich geht gehen
+    etwas nichts alles jemand immer wirklich genau möglich geht gehen mache machen
 """))
 _ARTICLES = frozenset(search_words("a an the this der die das ein eine"))
 _COPULAS = frozenset(search_words("is are means was were ist sind bedeutet heißt war waren"))
@@ -43,7 +43,8 @@ _COPULAS = frozenset(search_words("is are means was were ist sind bedeutet heiß
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`words` are those to look for, as `search_words` gives them; `subject` those of the thing whose
-    definition is asked for, if one is; `steps` asks for commands, `number` for how much of something."""
+    definition is asked for, if one is; `steps` asks for commands, or says names only; `number` asks for how much
+    of something."""
 
     words: tuple[str, ...]
     subject: tuple[str, ...]
@@ -57,10 +58,12 @@ def asked_by(question: str) -> Asked:
     words = [word for word in question_words(_FORM.sub(" ", form)) if word not in STOP_WORDS]
     thing = _THING.search(form)
     subject = next(filter(None, thing.groups()), "") if thing else ""
+    number = _NUMBER.search(form) is not None
+    only_names = len(words) == len(search_words(form))  # `backup restore` asks for anything about it
     return Asked(
         tuple(word for word in words if word not in _FILLERS) or tuple(words),
         _without_article(search_words(subject)),
-        steps=_STEPS.search(form) is not None, number=_NUMBER.search(form) is not None,
+        steps=_STEPS.search(form) is not None or (only_names and not number), number=number,
     )
 
 

@@ -10,6 +10,11 @@ from dataclasses import dataclass, replace
 from db.text_index import search_words
 
 _LEAST_WORDS, _MOST_CHARACTERS, _MOST_CODE_LINES = 3, 600, 12
+_LEAST_CLAUSE, _MOST_OPEN_LINES = 8, 3  # words of a lead that says something; lines of a text without a full stop
+
+_FENCES = ("```", "~~~")
+_LEADS = tuple(":：,;，；")
+_CLOSED = re.compile(r"""[.!?…。！？]["'”’»)\]*_`」』）]*$""")
 
 _FENCE = re.compile(
     r"^[ \t]*(?P<fence>```+|~~~+)[^\n]*\n(?P<code>.*?)(?:^[ \t]*(?P=fence)(?P<closed>)[ \t]*$|\Z)", re.M | re.S
@@ -19,6 +24,7 @@ _NOT_PROSE = re.compile(
     r"|^[^\n]+\n[ ]{0,3}(?:=+|-{2,})[ \t]*$"  # a heading that is underlined
     r"|^[ \t]*\|[^\n]*$"  # a table's row
     r"|^[ \t]*(?:[-*_][ \t]*){3,}$"  # a rule
+    r"|!\[[^]\n]*\]\([^)\n]*\)"  # a picture
     r"|<!--.*?-->",
     re.M | re.S,
 )
@@ -30,6 +36,7 @@ _SENTENCE = re.compile(
     r"|(?<=\S)(?=\s*\Z))", re.S
 )
 _GOES_ON = re.compile(r"\n\s*(?=[a-zäöüß])")  # behind a code block, in the middle of its sentence
+_LITERAL_QUESTION = re.compile(r"""(["'])(?:(?!\1)[^\n])*[?？]\1""")  # an example's question answers nothing
 _TABLE = re.compile(r"(?:^[ \t]*\|[^\n]*(?:\n|\Z))+", re.M)
 _ROW = re.compile(r"^[ \t]*\|[ \t]*(?P<cells>[^\n]*?)[ \t]*\|?[ \t]*$", re.M)
 _RULE = re.compile(r"(?=[^-]*-)[\s|:-]+")  # between a table's head and its rows
@@ -40,7 +47,8 @@ class Quote:
     """A sentence, a table's row or a whole code block, where it stands, and the words it is found by.
 
     `beside` has words that say what it is about and aren't in it: a row's column names, the line before a block.
-    `is_code`: it ends with a code block's fence.
+    `about` has those of a row's first cell, which say what the others are said of; `head` is the names of its columns,
+    where that cell is no name itself (`PORT`). `is_code`: it ends with a code block's fence.
     """
 
     passage: int
@@ -48,6 +56,8 @@ class Quote:
     text: str
     words: tuple[str, ...]
     beside: frozenset[str] = frozenset()
+    about: frozenset[str] = frozenset()
+    head: "Quote | None" = None
     is_code: bool = False
 
 
@@ -65,12 +75,26 @@ def quotes_of(text: str, passage: int = 0) -> list[Quote]:
 
 
 def units_of(text: str, passage: int = 0) -> list[Quote]:
-    """The same, but a line that leads to a code block (`Put it back:`) is one quote with the block."""
+    """What can be understood alone: a line that leads to a code block (`Put it back:`) is one quote with the block."""
     units: list[Quote] = []
     for quote in quotes_of(text, passage):
         leads = bool(units) and _leads_to(units[-1], quote, text)
         units.append(_joined(units.pop(), quote, text) if leads else quote)
-    return units
+    return [whole for unit in units if (whole := _find_whole(unit, text))]
+
+
+def _find_whole(unit: Quote, text: str) -> Quote | None:
+    """The unit, if nothing of it is missing: its end may stand below it, or (of code torn from its fences) nowhere.
+
+    What leads on with a colon and is long enough to say something itself does so without the colon.
+    """
+    if unit.is_code or unit.about or _CLOSED.search(unit.text):
+        return unit
+    if unit.text.endswith(_LEADS):
+        return replace(unit, text=unit.text[:-1]) if len(unit.words) >= _LEAST_CLAUSE else None
+    after = text[unit.position + len(unit.text) :].lstrip()
+    torn = unit.text.count("\n") >= _MOST_OPEN_LINES
+    return None if torn or after.startswith(_FENCES) else unit
 
 
 def _joined(lead: Quote, block: Quote, text: str) -> Quote:
@@ -79,9 +103,9 @@ def _joined(lead: Quote, block: Quote, text: str) -> Quote:
 
 
 def _leads_to(lead: Quote, quote: Quote, text: str) -> bool:
-    is_block = quote.text.lstrip().startswith(("```", "~~~"))
+    is_block = quote.text.lstrip().startswith(_FENCES)
     between = text[lead.position + len(lead.text) : quote.position]
-    return is_block and lead.text.endswith((":", "：")) and not between.strip()
+    return is_block and not lead.about and not _CLOSED.search(lead.text) and not lead.is_code and not between.strip()
 
 
 def _code(text: str, block: re.Match[str], passage: int) -> Quote:
@@ -93,7 +117,7 @@ def _code(text: str, block: re.Match[str], passage: int) -> Quote:
         ends = (pattern.search(text, goes_on.end()) for pattern in (_BLOCKS, _FENCE))
         rest = _SENTENCE.match(text, goes_on.end(), min((found.start() for found in ends if found), default=len(text)))
         end = rest.end() if rest else end
-    words = search_words(block["code"] + text[block.end() : end])
+    words = search_words(_LITERAL_QUESTION.sub(" ", block["code"]) + text[block.end() : end])
     return Quote(
         passage, block.start(), text[block.start() : end], tuple(words), frozenset(search_words(lead)),
         is_code=end == block.end(),
@@ -122,14 +146,21 @@ def _rows(text: str, start: int, end: int, passage: int) -> Iterator[Quote]:
     """The rows below a table's head, without their outer bars."""
     for table in _TABLE.finditer(text, start, end):
         rows = list(_ROW.finditer(text, table.start(), table.end()))
-        head = frozenset[str]()
+        head: Quote | None = None
         if len(rows) > 1 and _RULE.fullmatch(rows[1][0]):
-            head = frozenset(search_words(rows[0]["cells"]))
+            head = _row(rows[0], passage)
             rows = rows[2:]
-        for row in rows:
-            words = tuple(search_words(row["cells"]))
-            if len(words) >= _LEAST_WORDS and len(row["cells"]) <= _MOST_CHARACTERS:
-                yield Quote(passage, row.start("cells"), row["cells"], words, head)
+        for row in (_row(row, passage, head) for row in rows):
+            if len(row.words) >= _LEAST_WORDS and len(row.text) <= _MOST_CHARACTERS:
+                yield row
+
+
+def _row(row: re.Match[str], passage: int, head: Quote | None = None) -> Quote:
+    cells = row["cells"]
+    beside = frozenset(head.words) if head else frozenset[str]()
+    about = frozenset(search_words(cells.partition("|")[0]))
+    names = None if cells.startswith("`") or not beside else head
+    return Quote(passage, row.start("cells"), cells, tuple(search_words(cells)), beside, about, names)
 
 
 def _between(separator: re.Pattern[str], text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -5,7 +5,7 @@ The engine's full-text index proposes, the score here decides, so that both engi
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,17 +23,20 @@ from db.text_index import (
     search,
     search_words,
 )
+from services.rag.likeness import forms, stem
 
 # BM25's usual constants: how soon a repeated word stops counting, how much a long passage pays.
 _SATURATION, _LENGTH = 1.2, 0.75
+_OTHER_FORM = 0.5  # what `deleting` counts where `deleted` is asked for
 _TITLE = 0.5  # what a passage gains whose title is what was asked; judged by the questions of the tests
 
-STOP_WORDS = frozenset(search_words("""
+_ENGLISH = frozenset(search_words("""
     a about am an and any are as at be been being but by can could did do does for from had has have he her
     him his how i if in into is it its may me might must my no not of on or our ours please shall she should
     so some such than that the their them then there these they this those to us was we were what when where
     which who whom whose why will with would you your yours s t don doesn isn aren ll ve re
-
+"""))
+_GERMAN = frozenset(search_words("""
     aber als am an auch auf aus bei bin bis bitte da dann das dass dein dem den denn der des dich die dies
     diese diesem diesen dieser dieses dir doch du durch ein eine einem einen einer eines er es euch euer für
     gibt habe haben hatte ich ihm ihn ihnen ihr ihre ihrem ihren ihrer im in ins ist ja kann kannst können
@@ -41,6 +44,7 @@ STOP_WORDS = frozenset(search_words("""
     sollen über um und uns unser unter vom von vor wann warum was weil welche welchem welchen welcher welches
     wem wen wenn wer werden wie wieso wird wir wo wofür woher womit zu zum zur
 """))
+STOP_WORDS = _ENGLISH | _GERMAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class LexicalRetriever:
-    """Passages of a tenant's datasets that share words with the question, by BM25.
+    """Passages of a tenant's datasets that share words, or other forms of them, with the question, by BM25.
 
     `similarity`, from 0 to 1, is how much of the question is covered, rare words counting more.
     """
@@ -102,7 +106,7 @@ class LexicalRetriever:
     def rank(self, question: str, also: Iterable[str] = ()) -> list[Hit]:
         """The passages with a word of the question, and those of the ids `also`, best first; needs a connection."""
         words = question_words(question)
-        found = search(self.scope, words, self.top_k)
+        found = search(self.scope, words, self.top_k, forms)
         ids = list(dict.fromkeys([*found.ids, *also]))
         weights = _weights(words, found.holders, count_chunks(self.tenant_id, self.dataset_ids))
         return ranked(weights, load_texts(self.tenant_id, ids))
@@ -113,6 +117,12 @@ def question_words(question: str) -> list[str]:
     where nothing else is said."""
     words = list(dict.fromkeys(search_words(question)))
     return ([word for word in words if word not in STOP_WORDS] or words)[:MAX_WORDS]
+
+
+def is_german(words: Collection[str]) -> bool | None:
+    """Whether words are German rather than English, by their stop words; None where those don't tell."""
+    german, english = len(_GERMAN.intersection(words)), len(_ENGLISH.intersection(words))
+    return None if german == english else german > english
 
 
 def documents(tenant_id: str, hits: Sequence[Hit]) -> list[Document]:
@@ -142,7 +152,7 @@ def ranked(weights: Mapping[str, float], texts: Sequence[ChunkText]) -> list[Hit
     hits = []
     for text, length in zip(texts, lengths, strict=True):
         padded = f"  {text.words.replace(' ', '  ')}  "  # so that each word has spaces of its own around it
-        counts = {word: padded.count(f" {word} ") for word in weights}
+        counts = {word: _counted(padded, word) for word in weights}
         damping = _SATURATION * (1 - _LENGTH + _LENGTH * length / average)
         score = sum(weights[word] * count / (count + damping) for word, count in counts.items())
         score += _titled(weights, text.heading)
@@ -151,10 +161,19 @@ def ranked(weights: Mapping[str, float], texts: Sequence[ChunkText]) -> list[Hit
     return sorted(hits, key=lambda hit: (-hit.score, hit.document_id, hit.chunk_index))
 
 
+def _counted(padded: str, word: str) -> float:
+    """How often a text has a word; another form of it counts in part."""
+    exact = padded.count(f" {word} ")
+    if padded.count(f" {stem(word)}") == exact:  # mostly: nothing else begins like it
+        return exact
+    return exact + _OTHER_FORM * sum(padded.count(f" {form} ") for form in forms(word)[1:])
+
+
 def _titled(weights: Mapping[str, float], heading: str) -> float:
     """What a passage gains by its title: the part of it that the question names."""
     title = search_words(heading.rpartition(" > ")[2])
-    return _TITLE * sum(weights[word] for word in set(title) if word in weights) / max(len(title), 1)
+    named = sum(weight for word, weight in weights.items() if not set(forms(word)).isdisjoint(title))
+    return _TITLE * named / max(len(title), 1)
 
 
 def _weights(words: Sequence[str], holders: Mapping[str, int], total: int) -> dict[str, float]:

@@ -103,6 +103,33 @@ QUESTIONS = [
     ("How often are events committed?", "every 50 ms"),
     ("What happens if the database stalls?", "A database that stalls delays readers"),
     ("How do I read a run's events after the connection broke?", "with the last `id` that it got"),
+    # as people type who haven't read the documents
+    ("which license is it under", "The license is Apache-2.0."),
+    ("Can I use it with Ollama?", "vLLM, Ollama, OpenAI"),
+    ("How do I make a backup?", "chatkeep backup chatkeep.backup"),
+    ("is there a docker image?", "The image holds Python and one environment."),
+    ("How do I run it in docker", "docker run -d --name chatkeep"),
+    ("how to upgrade to a new version", "pip install --upgrade ."),
+    ("how do i turn off metrics", "CHATKEEP_SERVER_METRICS=false"),
+    ("Can I use the openai python client?", "any OpenAI client does too"),
+    ("What happens when the server crashes in the middle of an answer?", "After a crash the next start ends"),
+    ("how many threads does the server have", "`CHATKEEP_SERVER_THREADS`"),
+    ("How can I monitor it with Prometheus?", "`/metrics` is Prometheus text."),
+    ("how long can a passage be", "Passages have at most 1,200 characters."),
+    ("Can I move my old chats from ragflow?", "This script takes datasets with their files, chats"),
+    ("Where can I change the log level?", "`CHATKEEP_LOG_LEVEL`"),
+    ("wich port does the server listen on?", "`CHATKEEP_PORT`"),
+    ("Is my data still there after kill -9?", "every turn is still there, also after `kill -9`"),
+    ("pgbouncer", "pool_mode = transaction"),
+    ("Need I a proxy for TLS?", "a proxy in front brings TLS"),
+    ("what does prune do", "`chatkeep prune` counts what"),
+    ("Does the sqlite file shrink after deleting?", "its file doesn't get smaller"),
+    # not in the documents
+    ("can i mysql use?", NOTHING_FITS), ("Does it work with LangChain?", NOTHING_FITS),
+    ("Can I log in with Google?", NOTHING_FITS), ("kubernetes helm chart", NOTHING_FITS),
+    ("Do I need a GPU?", NOTHING_FITS), ("Is the stored data encrypted?", NOTHING_FITS),
+    ("Does it support voice input?", NOTHING_FITS), ("Who is the author?", NOTHING_FITS),
+    ("Can it send me emails?", NOTHING_FITS), ("Does it work on Windows?", NOTHING_FITS),
     # neither in the documents nor in their language
     ("What's the weather in Berlin?", NOTHING_FITS), ("Who are you?", NOTHING_FITS),
     ("Wie verbinde ich ein eigenes Modell?", NOTHING_FITS),
@@ -118,3 +145,12 @@ def test_the_demo_answers(demo: Demo, question: str, said: str) -> None:
     assert said in " ".join(text.split())
     for quote, n in re.findall(r"(.+?)\n? \[ID:(\d+)\](?:\n\n|$)", text, re.DOTALL):
         assert quote in passages[int(n)]
+
+
+@pytest.mark.parametrize(("question", "example"), [
+    ("Where are the references of an answer kept?", "session.ask("), ("How do I connect to PostgreSQL?", "curl"),
+])
+def test_an_example_that_asks_the_question_is_no_answer_to_it(demo: Demo, question: str, example: str) -> None:
+    text, passages = demo(question)
+    assert any(question in passage for passage in passages)
+    assert example not in text

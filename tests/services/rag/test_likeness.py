@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.rag.likeness import SAME, likeness
+from services.rag.likeness import SAME, forms, likeness, stem
 
 
 @pytest.mark.parametrize(("asked", "word"), [
@@ -21,3 +21,13 @@ def test_forms_of_one_word_are_nearly_the_same(asked: str, word: str) -> None:
 ])
 def test_words_that_begin_alike_count_half_and_others_nothing(asked: str, word: str, share: float) -> None:
     assert likeness(asked, word) == likeness(word, asked) == share
+
+
+@pytest.mark.parametrize(("word", "some"), [
+    ("deleted", {"delete", "deletes", "deleting", "delet"}), ("run", {"run", "runs", "running", "runner"}),
+    ("references", {"reference", "referenced"}), ("v1", {"v1"}), ("is", {"is"}), ("", {""}), ("接続", {"接続"}),
+])
+def test_the_forms_of_a_word_are_itself_and_all_of_its_stem(word: str, some: set[str]) -> None:
+    assert forms(word)[0] == word
+    assert some <= set(forms(word))
+    assert {stem(form) for form in forms(word)} == {stem(word)}

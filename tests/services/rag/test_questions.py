@@ -35,6 +35,7 @@ def test_knows_the_thing_whose_definition_is_asked_for(question: str, subject: t
     ("How do I stop it?", True, False), ("Which command stops it?", True, False), ("Wie stoppe ich es?", True, False),
     ("怎么停止？", True, False), ("How long is it?", False, True), ("How many may I open?", False, True),
     ("Wie groß ist es?", False, True), ("多少？", False, True), ("How are they shown?", False, False),
+    ("pgbouncer", True, False), ("backup restore", True, False),
 ])
 def test_knows_whether_steps_or_a_number_is_asked_for(question: str, steps: bool, number: bool) -> None:
     asked = asked_by(question)
