@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 from db.database import connection
@@ -148,32 +149,49 @@ def ranked(weights: Mapping[str, float], texts: Sequence[ChunkText]) -> list[Hit
     """Texts with their BM25 score for words of these weights, best first; equals in the order of their documents."""
     lengths = [text.words.count(" ") + 1 for text in texts]
     average = sum(lengths) / max(len(lengths), 1)
+    wanted = [_Wanted(word, weight) for word, weight in weights.items()]
     whole = sum(weights.values()) or 1.0
     hits = []
     for text, length in zip(texts, lengths, strict=True):
         padded = f"  {text.words.replace(' ', '  ')}  "  # so that each word has spaces of its own around it
-        counts = {word: _counted(padded, word) for word in weights}
         damping = _SATURATION * (1 - _LENGTH + _LENGTH * length / average)
-        score = sum(weights[word] * count / (count + damping) for word, count in counts.items())
-        score += _titled(weights, text.heading)
-        covered = round(sum(weights[word] for word, count in counts.items() if count) / whole, 6)
-        hits.append(Hit(text.id, text.document_id, text.chunk_index, round(score, 9), covered, covered))
+        score = covered = 0.0
+        for word in wanted:
+            if count := word.count_in(padded):
+                score += word.weight * count / (count + damping)
+                covered += word.weight
+        score, share = round(score + _titled(wanted, text.heading), 9), round(covered / whole, 6)
+        hits.append(Hit(text.id, text.document_id, text.chunk_index, score, share, share))
     return sorted(hits, key=lambda hit: (-hit.score, hit.document_id, hit.chunk_index))
 
 
-def _counted(padded: str, word: str) -> float:
-    """How often a text has a word; another form of it counts in part."""
-    exact = padded.count(f" {word} ")
-    if padded.count(f" {stem(word)}") == exact:  # mostly: nothing else begins like it
-        return exact
-    return exact + _OTHER_FORM * sum(padded.count(f" {form} ") for form in forms(word)[1:])
+class _Wanted:
+    """A word that is looked for in many texts, each with two spaces between its words."""
+
+    def __init__(self, word: str, weight: float) -> None:
+        self.weight = weight
+        self.forms = frozenset(forms(word))
+        self._exact, self._root = f" {word} ", f" {stem(word)}"
+        self._others = [f" {form} " for form in self.forms - {word}]
+
+    def count_in(self, text: str) -> float:
+        """How often a text has it; another form of it counts in part."""
+        alike = text.count(self._root)
+        if not alike:  # mostly
+            return 0
+        exact = text.count(self._exact)
+        return exact if exact == alike else exact + _OTHER_FORM * sum(map(text.count, self._others))
 
 
-def _titled(weights: Mapping[str, float], heading: str) -> float:
+def _titled(wanted: Iterable[_Wanted], heading: str) -> float:
     """What a passage gains by its title: the part of it that the question names."""
-    title = search_words(heading.rpartition(" > ")[2])
-    named = sum(weight for word, weight in weights.items() if not set(forms(word)).isdisjoint(title))
-    return _TITLE * named / max(len(title), 1)
+    title = _title_words(heading)
+    return _TITLE * sum(word.weight for word in wanted if not word.forms.isdisjoint(title)) / max(len(title), 1)
+
+
+@lru_cache(maxsize=16_384)
+def _title_words(heading: str) -> list[str]:
+    return search_words(heading.rpartition(" > ")[2])
 
 
 def _weights(words: Sequence[str], holders: Mapping[str, int], total: int) -> dict[str, float]:
