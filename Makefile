@@ -46,6 +46,8 @@ faults: $(VENV)/test.stamp
 bench: $(VENV)/test.stamp $(EMBEDDER)/bench.stamp
 	$(BIN)/python -m tests.bench.document
 	$(BIN)/python -m tests.bench.streams
+	$(BIN)/python -m tests.bench.serving
+	$(BIN)/python -m tests.bench.plot
 	$(BIN)/python -m tests.bench.retrieval --embedder $(EMBEDDER)/bin/python
 
 bench-peers: $(PEERS)/bench.stamp
