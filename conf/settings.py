@@ -173,7 +173,7 @@ class Settings(BaseSettings):
     port: int = Field(9380, ge=0, le=65_535)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     migrate_url: str = Field("", description="database URL for migrations, past a pooler; default the same")
-    database: DatabaseSettings = DatabaseSettings()
+    database: DatabaseSettings = Field(DatabaseSettings(), validate_default=True)
     document: DocumentSettings = DocumentSettings()
     runs: RunSettings = RunSettings()
     stream: StreamSettings = StreamSettings()
@@ -191,6 +191,14 @@ class Settings(BaseSettings):
         endpoints = (self.model, *self.models, self.embedding, self.rerank)
         keys = [endpoint.api_key.get_secret_value().strip() for endpoint in endpoints]
         return keys + [_password(url) for url in (self.database.url, self.migrate_url)]
+
+    @field_validator("database")
+    @classmethod
+    def _migrated(cls, database: DatabaseSettings, info: ValidationInfo) -> DatabaseSettings:
+        migrated = info.data.get("migrate_url")
+        if migrated and migrated.startswith("sqlite:") != database.url.startswith("sqlite:"):
+            raise ValueError("`migrate_url` and `database.url` name different kinds of database; they are one")
+        return database
 
     @field_validator("model", "embedding", "rerank")
     @classmethod

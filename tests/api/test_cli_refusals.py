@@ -112,6 +112,7 @@ def test_an_address_that_nobody_can_listen_on_is_refused(words: list[str], said:
     ("database: {url: mysql://x}", "must begin with sqlite:/// or postgresql://, not 'mysql'"),
     ("database: {url: 'postgresql://x:1/y', schema: 'A B'}", "setting database.schema"),
     ("database: {url: 'postgresql://me@127.0.0.1:1/y'}", "the database is not reachable: "),
+    ("migrate_url: 'postgresql://me@127.0.0.1:1/y'", "setting database: `migrate_url` and `database.url` name"),
 ])
 def test_a_settings_file_that_cannot_be_used_is_refused(folder: Path, text: str, said: str) -> None:
     (folder / "chatkeep.yaml").write_text(text)

@@ -57,7 +57,7 @@ def pooler(database: str, tmp_path: Path) -> Iterator[int]:
 def pair(pooler: int, database: str, tmp_path: Path) -> Iterator[tuple[ServerProcess, ServerProcess, ModelServer]]:
     """Two servers with the guide's settings, and the model that both ask."""
     model = ModelServer(["one ", "two ", "three ", "four"])
-    environment = exports(blocks(GUIDE, "sh")[0])
+    [environment] = (found for block in blocks(GUIDE, "sh") if "CHATKEEP_MIGRATE_URL" in (found := exports(block)))
     environment["CHATKEEP_DATABASE_URL"] = environment["CHATKEEP_DATABASE_URL"].replace("6432", str(pooler))
     environment["CHATKEEP_MIGRATE_URL"] = f"postgresql://chatkeep:secret@/chatkeep?host={database}"
     environment |= {"CHATKEEP_MODEL_BASE_URL": model.base_url, "CHATKEEP_MODEL_NAME": "slow"}
