@@ -18,7 +18,6 @@ from services.errors import InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
 from services.knowledge.metadata import read_filter
 from services.rag.highlight import highlighted
-from services.rag.likeness import forms
 from services.rag.retrieval import Wanted, retriever
 from services.rag.retrievers import Document, doc_aggs, question_words, wire_chunk
 
@@ -79,16 +78,11 @@ def retrieve() -> Response:
     wanted = _wanted(body, dataset_ids)
     found = retriever(principal(), wanted, chatkeep().models).retrieve(question, wanted.top_k)
     shown = found[(page - 1) * size : page * size]
-    marks = _marks(question) if flag(body, "highlight", default=False) else None
+    marks = frozenset(question_words(question)) if flag(body, "highlight", default=False) else None
     return success({
         "chunks": [_shown(each, marks) for each in shown], "total": len(found),
         "doc_aggs": doc_aggs(wire_chunk(each) for each in found),
     } | _warnings(body, dataset_ids))
-
-
-def _marks(question: str) -> frozenset[str]:
-    """The words that a passage is found by."""
-    return frozenset(form for word in question_words(question) for form in forms(word))
 
 
 def _question(body: dict[str, Any]) -> str:

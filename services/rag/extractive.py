@@ -29,7 +29,7 @@ NOTHING_FITS = (
     "words set CHATKEEP_MODEL_BASE_URL and CHATKEEP_MODEL_NAME and restart the server."
 )
 _UNKNOWN = 0.5  # how many quotes have a word that none has: it is rarer than any other
-_LEAST = 0.37  # how much of the question the best quote covers; with less it would be a guess
+_LEAST = 0.38  # how much of the question the best quote covers; with less it would be a guess
 _WORTH = 0.4  # a further quote has to bring this part of what the first one brings
 _REPEATED = 0.5  # what a word that is quoted already still counts, if the quote covers the whole question
 _BESIDE, _ABOVE = 0.7, 0.6  # what a word counts beside the quote (Quote.beside), and in its title

@@ -32,9 +32,9 @@ _FORM = re.compile(
 )
 _FILLERS = frozenset(search_words("""
     own use see get find anything something nothing everything anyone somebody always ever really actually
-    exactly possible make take give want
+    exactly possible make take give want work works
     eigene eigenen eigener eigenes nutze nutzen verwende verwenden sehe sehen finde finden bekomme bekommen
-    etwas nichts alles jemand immer wirklich genau möglich geht gehen mache machen
+    etwas nichts alles jemand immer wirklich genau möglich geht gehen mache machen funktioniert
 """))
 _ARTICLES = frozenset(search_words("a an the this der die das ein eine"))
 _COPULAS = frozenset(search_words("is are means was were ist sind bedeutet heißt war waren"))

@@ -84,7 +84,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class LexicalRetriever:
-    """Passages of a tenant's datasets that share words, or other forms of them, with the question, by BM25.
+    """Passages of a tenant's datasets that share words with the question, by BM25; other forms of a word count in part.
 
     `similarity`, from 0 to 1, is how much of the question is covered, rare words counting more.
     """
@@ -107,7 +107,7 @@ class LexicalRetriever:
     def rank(self, question: str, also: Iterable[str] = ()) -> list[Hit]:
         """The passages with a word of the question, and those of the ids `also`, best first; needs a connection."""
         words = question_words(question)
-        found = search(self.scope, words, self.top_k, forms)
+        found = search(self.scope, words, self.top_k)
         ids = list(dict.fromkeys([*found.ids, *also]))
         weights = _weights(words, found.holders, count_chunks(self.tenant_id, self.dataset_ids))
         return ranked(weights, load_texts(self.tenant_id, ids))
@@ -150,6 +150,7 @@ def ranked(weights: Mapping[str, float], texts: Sequence[ChunkText]) -> list[Hit
     lengths = [text.words.count(" ") + 1 for text in texts]
     average = sum(lengths) / max(len(lengths), 1)
     wanted = [_Wanted(word, weight) for word, weight in weights.items()]
+    by_form = {form: word for word in wanted for form in word.forms}
     whole = sum(weights.values()) or 1.0
     hits = []
     for text, length in zip(texts, lengths, strict=True):
@@ -160,7 +161,7 @@ def ranked(weights: Mapping[str, float], texts: Sequence[ChunkText]) -> list[Hit
             if count := word.count_in(padded):
                 score += word.weight * count / (count + damping)
                 covered += word.weight
-        score, share = round(score + _titled(wanted, text.heading), 9), round(covered / whole, 6)
+        score, share = round(score + _titled(by_form, text.heading), 9), round(covered / whole, 6)
         hits.append(Hit(text.id, text.document_id, text.chunk_index, score, share, share))
     return sorted(hits, key=lambda hit: (-hit.score, hit.document_id, hit.chunk_index))
 
@@ -170,9 +171,9 @@ class _Wanted:
 
     def __init__(self, word: str, weight: float) -> None:
         self.weight = weight
-        self.forms = frozenset(forms(word))
+        self.forms = forms(word)
         self._exact, self._root = f" {word} ", f" {stem(word)}"
-        self._others = [f" {form} " for form in self.forms - {word}]
+        self._others = [f" {form} " for form in self.forms[1:]]
 
     def count_in(self, text: str) -> float:
         """How often a text has it; another form of it counts in part."""
@@ -183,10 +184,11 @@ class _Wanted:
         return exact if exact == alike else exact + _OTHER_FORM * sum(map(text.count, self._others))
 
 
-def _titled(wanted: Iterable[_Wanted], heading: str) -> float:
+def _titled(by_form: Mapping[str, _Wanted], heading: str) -> float:
     """What a passage gains by its title: the part of it that the question names."""
     title = _title_words(heading)
-    return _TITLE * sum(word.weight for word in wanted if not word.forms.isdisjoint(title)) / max(len(title), 1)
+    named = {by_form[word] for word in title if word in by_form}
+    return _TITLE * sum(word.weight for word in named) / max(len(title), 1)
 
 
 @lru_cache(maxsize=16_384)

@@ -92,8 +92,6 @@ def test_a_file_is_kept_parsed_when_asked_and_found(alice, dataset):
     [chunk] = found["chunks"]
     assert (chunk["document_name"], chunk["document_id"], found["total"]) == ("guide.md", kept["id"], 1)
     assert "<em>moves</em> <em>water</em>" in chunk["highlight"]
-    [chunk] = alice.ok("POST", "/retrieval", question | {"question": "Is it moved?"})["chunks"]
-    assert "<em>moves</em> water" in chunk["highlight"]
 
 
 def test_a_file_of_the_same_name_replaces_the_one_before(alice, dataset):

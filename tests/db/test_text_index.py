@@ -118,17 +118,6 @@ def test_finds_exactly_the_passages_that_hold_the_word(library: Library) -> None
         assert library.find(word, limit=1_000) == holders
 
 
-def test_finds_each_word_in_any_of_its_forms(library: Library) -> None:
-    library.put("a", "one crash", "two crashes", "crashing two", "crashed crasher")
-
-    def forms(word: str) -> list[str]:
-        return [word, f"{word}es", f"{word}ing"]
-
-    found = search(Scope("acme", ["red"]), ["crash", "two"], 10, forms)
-    assert (set(found.ids), found.holders) == ({"a-0", "a-1", "a-2"}, {"crash": 3, "two": 2})
-    assert set(search(Scope("acme", ["red"]), ["two", "crash"], 2, forms).ids) == {"a-1", "a-2"}
-
-
 def test_stays_inside_the_tenant_the_datasets_and_the_documents(library: Library) -> None:
     library.put("a", "deploy")
     library.put("b", "deploy", dataset="blue")

@@ -115,7 +115,7 @@ QUESTIONS = [
     ("What happens when the server crashes in the middle of an answer?", "After a crash the next start ends"),
     ("how many threads does the server have", "`CHATKEEP_SERVER_THREADS`"),
     ("How can I monitor it with Prometheus?", "`/metrics` is Prometheus text."),
-    ("how long can a passage be", "Passages have at most 1,200 characters."),
+    ("how long can a passage be", "A passage has at most 1,200 characters."),
     ("Can I move my old chats from ragflow?", "takes datasets with their files, chats"),
     ("Where can I change the log level?", "`CHATKEEP_LOG_LEVEL`"),
     ("wich port does the server listen on?", "`CHATKEEP_PORT`"),
