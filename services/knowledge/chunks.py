@@ -1,5 +1,6 @@
 """Passages as rows: what search finds. Each change of them changes both counters in the same commit."""
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -22,12 +23,18 @@ from services.rag.embeddings import EmbeddingModel
 
 _BATCH = 200  # chunks an INSERT
 _EMBEDDED = 64  # chunks whose vectors are asked for at once
+_CODE = re.compile(r"^(```+|~~~+).*?^\1[ \t]*(?:\n|\Z)", re.MULTILINE | re.DOTALL)
 LENGTH = 20_000  # characters of a chunk that are searched: no index and no model takes any number
 
 
 def text_to_embed(heading: str, content: str) -> str:
-    """What a chunk's vector is made of: its text below the nearest title; the titles above it say less."""
-    return f"{heading.rpartition(' > ')[2]}\n{content}" if heading else content
+    """What a chunk's vector is made of: its text below the nearest title; the titles above it say less.
+
+    Code goes last: many models read the first 256 tokens only, which a screen of code uses up.
+    """
+    blocks = [block[0] for block in _CODE.finditer(content)]
+    text = "\n\n".join([_CODE.sub("", content).strip(), *blocks])
+    return f"{heading.rpartition(' > ')[2]}\n{text}" if heading else text
 
 
 class ChunkService:

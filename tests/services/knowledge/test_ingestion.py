@@ -260,3 +260,11 @@ def test_a_replaced_document_keeps_its_passages_until_the_new_one_is_parsed(
     assert (found(dataset), found(dataset, "lion")) == (0, 1)
     assert DocumentService.put(ACME, dataset.id, "a.txt", b"A lion.")[1] is Kept.AS_IT_WAS
     assert DocumentService.put(ACME, dataset.id, "b.txt", b"A lion.")[1] is Kept.ADDED
+
+
+def test_a_vector_is_made_of_the_nearest_title_and_of_what_is_said_before_any_code() -> None:
+    content = "Start it:\n\n```sh\nmake run\n```\n\nIt answers at once.\n"
+    assert chunks.text_to_embed("Guide > First steps", content) == (
+        "First steps\nStart it:\n\n\nIt answers at once.\n\n```sh\nmake run\n```\n"
+    )
+    assert chunks.text_to_embed("", "no title, and ```ticks``` in a line") == "no title, and ```ticks``` in a line"
