@@ -49,7 +49,7 @@ class Plain:
             opened.autocommit = True
             return opened
         file = sqlite3.connect(self.url.removeprefix("sqlite:///"), isolation_level=None)
-        for name, value in PRAGMAS.items():
+        for name, value in (PRAGMAS | {"busy_timeout": 30_000}).items():  # it waits by itself
             file.execute(f"PRAGMA {name} = {value}")
         return file
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.processes import ROOT
 
-WIDTH, LEFT, ROOM, LINE, TOP = 860, 400, 330, 20, 64  # pixels; ROOM is a bar at its limit
+WIDTH, LEFT, ROOM, LINE, TOP = 900, 400, 330, 20, 64  # pixels; ROOM is a bar at its limit
 MOST = 1.25  # longer bars are cut
 STYLE = """
     svg { font: 12px system-ui, sans-serif; }
