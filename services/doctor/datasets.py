@@ -1,5 +1,5 @@
 """Datasets' rules: counters agree with what is there, every row belongs to something, vectors can be compared,
-and what waits to be parsed has somebody who parses."""
+and what waits to be parsed has somebody who parses. The counters and what belongs to nothing can be mended."""
 
 from collections.abc import Iterator
 

@@ -20,10 +20,11 @@ from services.knowledge.documents import DocumentService
 from services.knowledge.parsing import Passage
 from services.principal import Principal, owned_by
 from services.rag.embeddings import EmbeddingModel
+from services.rag.quotes import FENCE
 
 _BATCH = 200  # chunks an INSERT
 _EMBEDDED = 64  # chunks whose vectors are asked for at once
-_CODE = re.compile(r"^(```+|~~~+).*?^\1[ \t]*(?:\n|\Z)", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(FENCE.pattern + r"\n?", FENCE.flags)
 LENGTH = 20_000  # characters of a chunk that are searched: no index and no model takes any number
 
 

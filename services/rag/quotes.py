@@ -16,7 +16,7 @@ _FENCES = ("```", "~~~")
 _LEADS = tuple(":：,;，；")
 _CLOSED = re.compile(r"""[.!?…。！？]["'”’»)\]*_`」』）]*$""")
 
-_FENCE = re.compile(
+FENCE = re.compile(
     r"^[ \t]*(?P<fence>```+|~~~+)[^\n]*\n(?P<code>.*?)(?:^[ \t]*(?P=fence)(?P<closed>)[ \t]*$|\Z)", re.M | re.S
 )
 _NOT_PROSE = re.compile(
@@ -65,7 +65,7 @@ def quotes_of(text: str, passage: int = 0) -> list[Quote]:
     """All that a passage offers, but for its headings, long code blocks and tables' heads."""
     quotes: list[Quote] = []
     start = 0
-    for block in _FENCE.finditer(text):
+    for block in FENCE.finditer(text):
         quotes += _between_code(text, start, block.start(), passage)
         start = block.end()
         if block["code"].count("\n") <= _MOST_CODE_LINES and block["closed"] is not None:
@@ -114,7 +114,7 @@ def _code(text: str, block: re.Match[str], passage: int) -> Quote:
     end = block.end()
     goes_on = _GOES_ON.match(text, end)
     if goes_on:
-        ends = (pattern.search(text, goes_on.end()) for pattern in (_BLOCKS, _FENCE))
+        ends = (pattern.search(text, goes_on.end()) for pattern in (_BLOCKS, FENCE))
         rest = _SENTENCE.match(text, goes_on.end(), min((found.start() for found in ends if found), default=len(text)))
         end = rest.end() if rest else end
     words = search_words(_LITERAL_QUESTION.sub(" ", block["code"]) + text[block.end() : end])

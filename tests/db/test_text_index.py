@@ -156,6 +156,20 @@ def test_finds_the_one_passage_with_the_rare_word_among_many_with_the_common_one
     assert "rare-0" in library.find("server setup frobnicator", limit=10)
 
 
+def test_of_common_words_alone_no_more_passages_come_than_are_enough(library: Library) -> None:
+    library.put("many", *["a pump"] * 300)
+    assert len(library.find("pump", limit=300)) == 300
+    assert len(library.find("pump", limit=299)) == 256
+
+
+def test_what_a_search_asks_of_the_planner_ends_with_it(library: Library, engine: str) -> None:
+    if engine == "sqlite":
+        pytest.skip("SQLite's planner is asked for nothing")
+    library.put("a", "a pump")
+    assert library.find("pump") == {"a-0"}
+    assert fetch("SHOW enable_seqscan") == [("on",)]
+
+
 def test_follows_a_passage_that_changes_and_goes(library: Library) -> None:
     library.put("a", "old words", "other")
     DatasetChunk.update(search_text="new words").where(DatasetChunk.id == "a-0").execute()

@@ -9,6 +9,14 @@ import requests
 from tests.processes import wait_until
 
 
+def of_a_dataset(server):
+    """A token's headers, and where a new dataset's documents are, at the server that is started."""
+    headers = {"Authorization": f"Bearer {server.token()}"}
+    base = f"{server.start().base}/api/v1/datasets"
+    dataset = requests.post(base, json={"name": "docs"}, headers=headers).json()["data"]["id"]
+    return headers, f"{base}/{dataset}/documents"
+
+
 def test_a_killed_servers_documents_are_parsed_by_the_next_one(server):
     token = server.token()
     server.environment |= {"CHATKEEP_INGEST_LEASE": "1", "CHATKEEP_INGEST_POLL": "0.1"}
@@ -35,30 +43,22 @@ def test_a_killed_servers_documents_are_parsed_by_the_next_one(server):
 
 
 def test_ten_thousand_files_at_once_are_refused_and_the_next_upload_goes_on(server):
-    token = server.token()
-    server.start()
-    headers = {"Authorization": f"Bearer {token}"}
-    base = f"{server.base}/api/v1/datasets"
-    dataset = requests.post(base, json={"name": "docs"}, headers=headers).json()["data"]["id"]
+    headers, documents = of_a_dataset(server)
     many = [("file", (f"{n}.txt", io.BytesIO(b"x"))) for n in range(10_000)]
-    answer = requests.post(f"{base}/{dataset}/documents", files=many, headers=headers)
+    answer = requests.post(documents, files=many, headers=headers)
     assert (answer.status_code, "send it in parts" in answer.json()["message"]) == (413, True)
     few = [("file", ("a.txt", b"A pump moves water."))]
-    assert requests.post(f"{base}/{dataset}/documents", files=few, headers=headers).json()["code"] == 0
+    assert requests.post(documents, files=few, headers=headers).json()["code"] == 0
 
 
 def test_many_large_uploads_at_once_are_kept_in_little_memory(server):
-    token = server.token()
-    server.start()
-    headers = {"Authorization": f"Bearer {token}"}
-    base = f"{server.base}/api/v1/datasets"
-    dataset = requests.post(base, json={"name": "docs"}, headers=headers).json()["data"]["id"]
+    headers, documents = of_a_dataset(server)
     worker = psutil.Process(server.process.pid).children()[0]
     before, most = worker.memory_info().rss, 0
 
     def upload(number):
         files = [("file", ("same.txt", b"%d " % number * 15_000_000))]
-        return requests.post(f"{base}/{dataset}/documents", files=files, headers=headers).status_code
+        return requests.post(documents, files=files, headers=headers).status_code
 
     with ThreadPoolExecutor(12) as pool:
         answers = [pool.submit(upload, number % 10) for number in range(12)]
