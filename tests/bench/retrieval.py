@@ -59,7 +59,7 @@ def judge(embedding: EmbeddingModel | None) -> None:
         right: dict[str, list[bool]] = {}
         for asked in QUESTIONS:
             found = by_library[asked.library].retrieve(asked.question, 3)
-            is_right = any(asked.passage in document.text for document in found)
+            is_right = any(asked.is_answered_by(document.text) for document in found)
             kind = "other words" if asked.paraphrase else "its words"
             for group in (f"{asked.language}, {kind}", asked.language, kind):
                 right.setdefault(group, []).append(is_right)

@@ -1,6 +1,7 @@
 """The questions that retrieval is judged by, each with the passage that answers it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,17 +20,22 @@ LIBRARIES = {name: [name] for name in HANDBOOKS} | {"docs": DOCS}  # a chat's da
 
 @dataclass(frozen=True)
 class Asked:
-    """`paraphrase`: in words that the passage doesn't use. `language` is that of both."""
+    """`paraphrase`: in words that the passage doesn't use. `language` is that of both. `also`: other passages of the
+    library that answer the question by themselves; which ones, somebody said who had read all and searched nothing."""
 
     document: str
     language: str
     question: str
     passage: str
     paraphrase: bool
+    also: Sequence[str] = ()
 
     @property
     def library(self) -> str:
         return self.document if self.document in LIBRARIES else "docs"
+
+    def is_answered_by(self, text: str) -> bool:
+        return any(passage in text for passage in (self.passage, *self.also))
 
 
 QUESTIONS = [
