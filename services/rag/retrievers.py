@@ -16,6 +16,7 @@ from db.legacy import format_chunk
 from db.text_index import (
     MAX_WORDS,
     ChunkText,
+    Found,
     FoundChunk,
     Scope,
     count_chunks,
@@ -107,10 +108,22 @@ class LexicalRetriever:
     def rank(self, question: str, also: Iterable[str] = ()) -> list[Hit]:
         """The passages with a word of the question, and those of the ids `also`, best first; needs a connection."""
         words = question_words(question)
-        found = search(self.scope, words, self.top_k)
+        found = self._search(words)
         ids = list(dict.fromkeys([*found.ids, *also]))
         weights = _weights(words, found.holders, count_chunks(self.tenant_id, self.dataset_ids))
         return ranked(weights, load_texts(self.tenant_id, ids))
+
+    def _search(self, words: Sequence[str]) -> Found:
+        """The passages with one of the words; a word that none has is looked for in its other forms."""
+        found = search(self.scope, words, self.top_k)
+        others = {form: word for word in words if not found.holders.get(word) for form in forms(word)[1:]}
+        if not others:
+            return found
+        more = search(self.scope, others, self.top_k)
+        holders = Counter(found.holders)
+        for form, count in more.holders.items():
+            holders[others[form]] += count
+        return Found(list(dict.fromkeys([*found.ids, *more.ids]))[: self.top_k], holders)
 
 
 def question_words(question: str) -> list[str]:

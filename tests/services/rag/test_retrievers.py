@@ -49,6 +49,23 @@ def test_finds_a_passage_by_its_heading(dataset: str) -> None:
     assert [document.metadata["heading"] for document in found] == ["Guide > Install"]
 
 
+@pytest.mark.parametrize(("question", "passage"), [
+    ("Can I bring my goat?", "Goats travel on the lower deck."), ("goats", "A goat travels on the lower deck."),
+    ("Was it cancelled?", "To cancel a passage, call us."), ("Darf ich meine Ziege mitbringen?", "Ziegen reisen unten."),
+])
+def test_finds_another_form_of_a_word_that_no_passage_has(store: Settings, question: str, passage: str) -> None:
+    made = DatasetService.create(ACME, "ferry")
+    add_text(ACME, made.id, "ferry.md", f"{passage}\n\n# Lunch\n\nLunch is served on the upper deck.")
+    found = LexicalRetriever("acme", [made.id]).retrieve(question, 5)
+    assert [passage in document.text for document in found] == [True]
+
+
+def test_a_word_that_is_there_is_looked_for_as_it_stands(dataset: str) -> None:
+    add_text(ACME, dataset, "dumps.md", "Dumps are large.")
+    found = LexicalRetriever("acme", [dataset]).retrieve("dump", 5)
+    assert [document.metadata["document_name"] for document in found] == ["guide.md"]
+
+
 def test_a_word_counts_more_than_another_form_of_it() -> None:
     hits = ranked({"dumps": 1.0}, [chunk("a", "a dump"), chunk("b", "the dumps"), chunk("c", "dumplings")])
     assert [(hit.document_id, hit.similarity) for hit in hits] == [("b", 1), ("a", 1), ("c", 0)]
