@@ -138,7 +138,7 @@ THOUGHTS = {
     "told apart by the model": lambda: iter([ReasoningDelta("why "), ReasoningDelta("not"), TextDelta("yes")]),
     "written into the text": lambda: says("<think>why not</think>yes"),
     "cut anywhere": lambda: says(*"<think>why not</think>yes"),
-    "in two parts": lambda: says("<th", "ink>why ", "</thi", "nk>y", "<think>not</think>", "es"),
+    "in two parts": lambda: says("<th", "ink>why ", "</thi", "nk>\n", "<think>not</think>\n", "yes"),
 }
 
 
@@ -150,6 +150,13 @@ def test_thinking_is_no_content(create, model, how):
     deltas = [chunk.choices[0].delta for chunk in create(**asks(how, stream=True))]
     assert "".join(delta.content or "" for delta in deltas) == "yes"
     assert "".join(delta.reasoning_content or "" for delta in deltas) == "why not"
+
+
+def test_an_answer_that_speaks_of_the_markers_is_content(create, model):
+    said = "It reads a <think> tag,\n```\n<think>\nnot\n</think>\n```\nand what follows."
+    model.script("tags?", lambda: says(*said))
+    message = create(**asks("tags?")).choices[0].message
+    assert (message.content, message.reasoning_content) == (said, None)
 
 
 def test_what_only_begins_as_a_marker_is_content(create, model):

@@ -22,7 +22,11 @@ def split(*pieces: str) -> tuple[str, str]:
 @pytest.mark.parametrize(("text", "thought", "answer"), [
     ("plain", "", "plain"),
     ("<think>why</think>yes", "why", "yes"),
-    ("<think>a</think>b<think>c</think>d", "ac", "bd"),
+    ("<think>a</think>b<think>c</think>d", "a", "b<think>c</think>d"),
+    (" \n<think>a</think>\n<think>c</think>\nd", "ac", "d"),
+    ("The parser reads a <think> tag, then more.", "", "The parser reads a <think> tag, then more."),
+    ("```\n<think>\nin code\n</think>\n```\nend", "", "```\n<think>\nin code\n</think>\n```\nend"),
+    (" \n plain", "", " \n plain"),
     ("<think>never closed", "never closed", ""),
     ("1 < 2, <thin ice", "", "1 < 2, <thin ice"),
     ("ends with <thi", "", "ends with <thi"),
@@ -30,7 +34,7 @@ def split(*pieces: str) -> tuple[str, str]:
     ("<think>\nwhy\n</think>\n\n yes", "\nwhy\n", "yes"),
     ("Text between `<think>` and `</think>` is thought", "", "Text between `<think>` and `</think>` is thought"),
     ("<think>why `<think>`?</think>yes", "why `<think>`?", "yes"),
-    ("<<think>>a</</think>b", ">a</", "<b"),
+    ("<<think>>a</</think>b", "", "<<think>>a</</think>b"),
 ])
 def test_a_text_is_split_alike_in_one_piece_and_letter_by_letter(text: str, thought: str, answer: str) -> None:
     assert split(text) == (thought, answer)
@@ -53,6 +57,6 @@ def test_what_is_said_before_another_event_is_no_part_of_a_tag() -> None:
 
 def test_what_waits_is_said_before_the_next_event() -> None:
     tags = ThinkTags()
-    assert [*tags.split(TextDelta("a <"))] == [TextDelta("a ")]
-    assert [*tags.split(Sources([]))] == [TextDelta("<"), Sources([])]
+    assert [*tags.split(TextDelta(" <"))] == []
+    assert [*tags.split(Sources([]))] == [TextDelta(" <"), Sources([])]
     assert [*tags.split(End())] == [End()]

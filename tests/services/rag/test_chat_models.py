@@ -172,7 +172,8 @@ def split(text: str, size: int) -> list[bytes]:
 @pytest.mark.parametrize(("said", "thought", "answered"), [
     ("<think>Hm.</think>Yes.", "Hm.", "Yes."),
     ("<think>\nHm.\n</think>\n\nYes.", "\nHm.\n", "Yes."),
-    ("A <think>b</think> c <think>d</think>e", "bd", "A  c e"),
+    (" <think>b</think>\n<think>d</think>e", "bd", "e"),
+    ("A <think>b</think> c <think>d</think>e", "", "A <think>b</think> c <think>d</think>e"),
     ("1 < 2 <thin and </think> is no tag", "", "1 < 2 <thin and </think> is no tag"),
     ("Yes <think", "", "Yes <think"),
     ("<think>Hm</thin", "Hm</thin", ""),

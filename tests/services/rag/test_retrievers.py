@@ -51,7 +51,7 @@ def test_finds_a_passage_by_its_heading(dataset: str) -> None:
 
 @pytest.mark.parametrize(("question", "passage"), [
     ("Can I bring my goat?", "Goats travel on the lower deck."), ("goats", "A goat travels on the lower deck."),
-    ("Was it cancelled?", "To cancel a passage, call us."), ("Darf ich meine Ziege mitbringen?", "Ziegen reisen unten."),
+    ("Was it cancelled?", "To cancel a passage, call us."), ("Darf ich meine Ziege mitbringen?", "Ziegen sind unten."),
 ])
 def test_finds_another_form_of_a_word_that_no_passage_has(store: Settings, question: str, passage: str) -> None:
     made = DatasetService.create(ACME, "ferry")
