@@ -24,13 +24,13 @@ def adopt(message: Any, reference: Any) -> tuple[list[Any], list[Any]]:
     return arrays(message, reference)
 
 
-def text_of(content: Any) -> str:
-    """An entry's content as text: a list of parts gives its text parts, a line each."""
+def text_of(content: Any, between: str = "\n") -> str:
+    """A message's content as text: a list of parts gives its text parts, a line each or with `between`."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
         parts = (part.get("text") if isinstance(part, dict) else part for part in content)
-        return "\n".join(part for part in parts if isinstance(part, str))
+        return between.join(part for part in parts if isinstance(part, str))
     return "" if content is None else str(content)
 
 

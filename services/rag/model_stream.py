@@ -13,6 +13,7 @@ import orjson
 
 from services.errors import ModelFailure
 from services.events import End, ErrorCode, Event, FinishReason, ReasoningDelta, TextDelta, Usage
+from services.messages import text_of
 from services.rag.model_failures import failure, passing, reported
 from services.think_tags import ThinkTags
 
@@ -21,6 +22,7 @@ _DONE = b"[DONE]"
 _FIELD = re.compile(rb"(?:data|event|id|retry)?:")
 _BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a body's beginning; the first three are a byte order mark
 _FIRST_LINE = 65_536  # bytes, more than any line that a stream begins with
+_MOST_TOKENS = 2**31 - 1  # of a question or an answer; servers without a count have told -1, and that unsigned
 _LONGEST = 8_000_000  # bytes of a stream's line, and of an answer that comes as one JSON text
 
 
@@ -100,25 +102,20 @@ class StreamedAnswer:
             return
         chunk = _decoded(payload)
         self._usage = _usage(chunk.get("usage")) or self._usage
-        choices = chunk.get("choices") or [{}]
         try:
-            choice = choices[0]
+            choices = (choice for choice in chunk.get("choices") or () if not choice.get("index"))
+            choice: dict[str, Any] = next(choices, {})  # one answer was asked for: the first
             yield from self._delta(choice.get("delta") or choice.get("message") or {})
             self._end_with(choice.get("finish_reason"))
         except (AttributeError, KeyError, TypeError, IndexError):
             raise _unreadable(payload) from None
 
     def _delta(self, delta: dict[str, Any]) -> Iterator[Event]:
-        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
-        if isinstance(reasoning, str) and reasoning:
+        for said in _said(delta):
             self.has_begun = True
-            yield ReasoningDelta(reasoning)
-        text = delta.get("content")
-        if isinstance(text, str) and text:
-            self.has_begun = True
-            yield from self._told(self._tags.read(text))
+            yield from self._told(self._tags.split(said))
 
-    def _told(self, deltas: Iterator[TextDelta | ReasoningDelta]) -> Iterator[Event]:
+    def _told(self, deltas: Iterator[Event]) -> Iterator[Event]:
         for delta in deltas:
             self._has_text = self._has_text or (isinstance(delta, TextDelta) and not delta.text.isspace())
             yield delta
@@ -138,6 +135,21 @@ class StreamedAnswer:
         if not self._has_text and self._finish is not FinishReason.LENGTH:
             raise passing(ErrorCode.INVALID_RESPONSE, "the answer has no text", not self.has_begun)
         yield End(self._finish, self._usage)
+
+
+def _said(delta: dict[str, Any]) -> Iterator[TextDelta | ReasoningDelta]:
+    """What is in a delta; its content may be a list of parts, as Mistral's reasoning models write it."""
+    reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+    if isinstance(reasoning, str) and reasoning:
+        yield ReasoningDelta(reasoning)
+    content = delta.get("content") or ()
+    if isinstance(content, str):
+        yield TextDelta(content)
+        return
+    for part in content:
+        is_thought = part.get("type") == "thinking"
+        if text := text_of(part["thinking"] if is_thought else [part], ""):
+            yield (ReasoningDelta if is_thought else TextDelta)(text)
 
 
 def _decoded(payload: bytes) -> dict[str, Any]:
@@ -168,5 +180,5 @@ def _usage(value: Any) -> Usage | None:
     if not isinstance(value, dict):
         return None
     counts = (value.get("prompt_tokens"), value.get("completion_tokens"))
-    prompt, completion = (count if isinstance(count, int) else 0 for count in counts)
+    prompt, completion = (count if isinstance(count, int) and 0 <= count <= _MOST_TOKENS else 0 for count in counts)
     return Usage(prompt, completion)

@@ -4,6 +4,7 @@ import json
 import time
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 import pytest
 import stamina
@@ -104,6 +105,49 @@ def test_reports_usage_that_comes_after_the_finish_signal(upstream: Upstream) ->
     usage = event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}})
     upstream.says(streams(delta("Yes."), delta(finish="stop"), usage, DONE))
     assert ask(model(upstream))[-1] == End(usage=Usage(7, 2))
+
+
+@pytest.mark.parametrize(("prompt", "completion", "told"), [
+    (2**64 - 1, 2, Usage(0, 2)), (7, 2**63, Usage(7, 0)), (-1, -2, Usage()), (7.5, "2", Usage()),
+    (2**31 - 1, 0, Usage(2**31 - 1)),
+])
+def test_a_count_of_tokens_that_cannot_be_is_none(
+    upstream: Upstream, prompt: Any, completion: Any, told: Usage
+) -> None:
+    usage = event({"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}})
+    upstream.says(streams(delta("Yes."), delta(finish="stop"), usage, DONE))
+    assert ask(model(upstream)) == [TextDelta("Yes."), End(usage=told)]
+
+
+def test_a_content_in_parts_is_read_as_its_texts_and_thoughts(upstream: Upstream) -> None:
+    contents = [
+        [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}, {"type": "text", "text": "."}]}], [],
+        [{"type": "text", "text": "Not "}, {"type": "image_url"}], "allow",
+        [{"text": "ed"}, {"type": "text", "text": "."}], [{"type": "thinking", "thinking": ""}],
+    ]
+    parts = [event({"choices": [{"delta": {"content": content}}]}) for content in contents]
+    upstream.says(streams(*parts, delta(finish="stop"), DONE))
+    said = [ReasoningDelta("Hm."), *map(TextDelta, ("Not ", "allow", "ed", "."))]
+    assert ask(model(upstream)) == [*said, End()]
+    choice = {"finish_reason": "stop", "message": {"content": contents[2]}}
+    upstream.says(says(json.dumps({"choices": [choice]}).encode()))
+    assert ask(model(upstream)) == [TextDelta("Not "), End()]
+
+
+@pytest.mark.parametrize("content", [5, {"text": "no"}, [["no"]], ["no"], [{"type": "thinking"}]])
+def test_a_content_of_another_shape_is_a_failure(upstream: Upstream, content: Any) -> None:
+    upstream.says(streams(event({"choices": [{"delta": {"content": content}}]}), delta(finish="stop"), DONE))
+    assert failure(upstream).code is ErrorCode.INVALID_RESPONSE
+
+
+def test_other_answers_than_the_first_are_passed_over(upstream: Upstream) -> None:
+    both = [
+        {"index": 1, "delta": {"content": "No."}, "finish_reason": "length"},
+        {"index": 0, "delta": {"content": "Yes."}},
+    ]
+    other = event({"choices": both[:1]})
+    upstream.says(streams(other, event({"choices": both}), other, delta(finish="stop"), DONE))
+    assert ask(model(upstream)) == [TextDelta("Yes."), End()]
 
 
 def test_says_that_an_answer_hit_its_limit(upstream: Upstream) -> None:
