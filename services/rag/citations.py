@@ -1,18 +1,21 @@
 """Which passages an answer cites, read from its finished text: only what stands there and is in range.
 
 Two forms: RAGFlow's `[ID:n]` inside the text, counted from 0, and a last line of `[1][3]`, counted from 1.
+What stands in code is code.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from services.rag.quotes import FENCE
 from services.rag.retrievers import Document
 
 _ID = r"ID[ \t]*:?[ \t]*(\d{1,9})[ \t]*"
 _MARKS = re.compile(
     rf"\[[ \t]*{_ID}\]|\([ \t]*{_ID}\)|【[ \t]*{_ID}】|\bref[ \t]*(\d{{1,9}})(?![\w.]*\w)", re.IGNORECASE
 )
+_CODE = re.compile(rf"{FENCE.pattern}|(?<!`)(?P<ticks>`++)[^\n]{{1,1000}}?(?<!`)(?P=ticks)(?!`)", FENCE.flags)
 _LAST_LINE = re.compile(r"(?:\[\d{1,9}\][ \t]*)+")
 
 
@@ -21,7 +24,8 @@ def parse_ids(text: str, count: int) -> list[int]:
 
     Read as `[ID:n]`, `[ID n]`, `(ID: n)`, `【ID: n】` and `ref n`, counted from 0.
     """
-    numbers = (int(next(filter(None, mark.groups()))) for mark in _MARKS.finditer(text))
+    said = _CODE.sub("`", text)  # what is put together must not make a mark
+    numbers = (int(next(filter(None, mark.groups()))) for mark in _MARKS.finditer(said))
     return list(dict.fromkeys(number for number in numbers if number < count))
 
 

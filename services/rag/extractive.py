@@ -14,6 +14,7 @@ from unicodedata import east_asian_width
 
 from db.text_index import search_words
 from services.events import End, Event, TextDelta, Usage
+from services.rag.citations import parse_ids
 from services.rag.likeness import likeness
 from services.rag.prompts import ModelRequest
 from services.rag.questions import Asked, asked_by, begins_with, says_what_it_is
@@ -102,7 +103,8 @@ class _Candidate:
 
 
 def _candidates(asked: Asked, passages: Sequence[Document]) -> list[_Candidate]:
-    quotes = list(_distinct(quote for n, passage in enumerate(passages) for quote in units_of(passage.text, n)))
+    units = (unit for n, passage in enumerate(passages) for unit in units_of(passage.text, n))
+    quotes = list(_distinct(unit for unit in units if not _cites(unit, len(passages))))
     inside = [_shares(asked.words, quote.words) for quote in quotes]
     holders = Counter(word for shares in inside for word in shares)
     weights = {word: math.log(1 + len(quotes) / max(holders[word], _UNKNOWN)) for word in asked.words}
@@ -117,6 +119,11 @@ def _candidates(asked: Asked, passages: Sequence[Document]) -> list[_Candidate]:
         covered = sum(found.values()) / sum(weights.values()) if weights else 0.0
         candidates.append(_Candidate(quote, found, covered, _factor(quote, asked)))
     return candidates
+
+
+def _cites(quote: Quote, count: int) -> bool:
+    """Whether its own text would be read as a citation of one of so many passages."""
+    return any(parse_ids(part.text, count) for part in (quote.head, quote) if part)
 
 
 def _askable(question: str, passages: Sequence[Document]) -> Asked:

@@ -17,7 +17,7 @@ _LEADS = tuple(":：,;，；")
 _CLOSED = re.compile(r"""[.!?…。！？]["'”’»)\]*_`」』）]*$""")
 
 FENCE = re.compile(
-    r"^[ \t]*(?P<fence>```+|~~~+)[^\n]*\n(?P<code>.*?)(?:^[ \t]*(?P=fence)(?P<closed>)[ \t]*$|\Z)", re.M | re.S
+    r"^[ \t]*(?P<fence>```++|~~~++)[^\n]*\n(?P<code>.*?)(?:^[ \t]*(?P=fence)(?P<closed>)[ \t]*$|\Z)", re.M | re.S
 )
 _NOT_PROSE = re.compile(
     r"^[ ]{0,3}#{1,6}(?:[ \t][^\n]*)?$"  # a heading

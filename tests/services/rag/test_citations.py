@@ -1,5 +1,7 @@
 """Citations are read from the finished text; what isn't there, or out of range, is no citation."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,9 @@ from services.rag.retrievers import Document
     ("see ref 1, ref2 and Ref 0.", [1, 2, 0]),
     ("[ID:9] [ID:5] [ID:-1] [ID:x] [ID:1.5] [ID:] ID:1 [1] [1](ref:2)", []),
     ("href1 xref 2 ref 1.5 ref 3rd reference 4 ref\n1 [ID:\n1]", []),
+    ("`[ID:1]`, `` a ` [ID:2] ``, ` [ID:3]\n` [ID:0]", [3, 0]),
+    ("As\n```\n[ID:1] ref 2\n```\n[ID:0]\n~~~\n[ID:3]", [0]),
+    ("[`x`ID:1] [ID:`2`] re`x`f 3", []),
     (f"[ID:{'9' * 5000}] ref {'1' * 5000} [ID:٣]", [3]),
     ("", []),
 ])
@@ -36,7 +41,14 @@ def test_reads_a_last_line_of_numbers_and_no_other(text: str, cited: list[int]) 
     assert parse_last_line(text, 3) == cited
 
 
-@given(st.text(alphabet="[]()ID: 【】ref0123456789\n"), st.integers(0, 9))
+@pytest.mark.parametrize("text", ["`" * 200_000, "```\n" * 60_000, "".join("`" * n + "a" for n in range(1, 800))])
+def test_marks_of_code_that_nothing_closes_take_no_time(text: str) -> None:
+    began = time.process_time()
+    assert parse_ids(text, 5) == []
+    assert time.process_time() - began < 5  # 0.1 s; where each is tried again and again, a minute
+
+
+@given(st.text(alphabet="[]()ID: 【】`ref0123456789\n"), st.integers(0, 9))
 def test_cites_nothing_out_of_range_and_nothing_twice(text: str, count: int) -> None:
     for cited, valid in ((parse_ids(text, count), range(count)), (parse_last_line(text, count), range(1, count + 1))):
         assert len(set(cited)) == len(cited)

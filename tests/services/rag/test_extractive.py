@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from services.events import End, TextDelta
 from services.rag.chat_models import ExtractiveChatModel, ModelRequest
+from services.rag.citations import parse_ids
 from services.rag.extractive import MOST_QUOTES, NOTHING_FITS, best_quotes, is_small_talk, quotes_of
 from services.rag.quotes import units_of
 from services.rag.retrievers import Document
@@ -62,6 +63,21 @@ def test_whatever_the_passage_quotes_are_parts_of_it(passages: list[str], questi
         assert quote.text and quote.text in passages[quote.passage]
     for n, text in enumerate(passages):
         assert all(text[quote.position :].startswith(quote.text) for quote in quotes_of(text, n) + units_of(text, n))
+
+
+def test_a_sentence_that_would_be_read_as_a_citation_is_no_quote() -> None:
+    marked = "The frobnicator appendix says how an answer is cited, see ref 1. In the answer it cites as `[ID:1]`."
+    said = answer("How does the frobnicator answer cite?", marked, "Cooking needs no frobnicator answer.")
+    assert "In the answer it cites as `[ID:1]`. [ID:0]" in said
+    assert "ref 1" not in said
+
+
+@given(st.lists(st.lists(st.sampled_from(
+    ["a", " ", "\n", ". ", "[ID:0]", "ref 1", "`", "``", "\n```\n", "~~~", "| ", "- "]
+), max_size=30).map("".join), min_size=1, max_size=3))
+def test_an_answer_cites_what_it_quotes_and_nothing_else(passages: list[str]) -> None:
+    quotes = best_quotes("a", [Document("c", text) for text in passages])
+    assert set(parse_ids(answer("a", *passages), len(passages))) == {quote.passage for quote in quotes}
 
 
 def test_headings_tables_and_list_marks_are_no_sentences() -> None:
