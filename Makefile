@@ -18,7 +18,7 @@ run: setup
 	@exec $(BIN)/chatkeep serve --demo
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test-system: system-needs $(VENV)/system.stamp
 	PATH="$$PATH:/usr/sbin" $(BIN)/python -m pytest -q -m system
