@@ -7,7 +7,7 @@ one's own rules for words decide what is found. Ranking that a user sees is made
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -167,8 +167,14 @@ class Found:
     holders: dict[str, int]
 
 
-def search(scope: Scope, words: Iterable[str], limit: int) -> Found:
-    """At most `limit` chunks that have any of the words; `words` may be any text.
+def _itself(word: str) -> Sequence[str]:
+    return (word,)
+
+
+def search(
+    scope: Scope, words: Iterable[str], limit: int, forms: Callable[[str], Sequence[str]] = _itself
+) -> Found:
+    """At most `limit` chunks that have any of the words, in any of its forms; `words` may be any text.
 
     Where more have one, rare words go first: all chunks with one of them, as far as they fit; then those
     with all of the others, then with ever fewer of those until there are enough. Both engines choose the same.
@@ -176,23 +182,26 @@ def search(scope: Scope, words: Iterable[str], limit: int) -> Found:
     wanted = list(dict.fromkeys(part for word in words for part in search_words(word)))[:MAX_WORDS]
     if not wanted or scope.is_empty() or limit < 1:
         return Found([], {})
+    counted = {word: forms(word) for word in wanted}
     with _by_the_index():
-        holders = _count(scope, wanted, limit + 1)
-        return Found(_choose(scope, holders, limit), holders)
+        holders = _count(scope, counted, limit + 1)
+        return Found(_choose(scope, counted, holders, limit), holders)
 
 
-def _choose(scope: Scope, holders: Mapping[str, int], limit: int) -> list[str]:
+def _choose(
+    scope: Scope, forms: Mapping[str, Sequence[str]], holders: Mapping[str, int], limit: int
+) -> list[str]:
     by_rarity = sorted((word for word in holders if holders[word]), key=lambda word: (holders[word], word))
     rare: list[str] = []
     for word in by_rarity:
         if sum(holders[each] for each in [*rare, word]) > limit:
             break
         rare.append(word)
-    found = dict.fromkeys(_ids(scope, _index().either, rare, limit)) if rare else {}
+    found = dict.fromkeys(_ids(scope, _index().either, [forms[word] for word in rare], limit)) if rare else {}
     common = by_rarity[len(rare) :]
     enough = min(limit, _ENOUGH)
     while common and len(found) < enough:
-        found |= dict.fromkeys(_ids(scope, _index().all, common, enough))
+        found |= dict.fromkeys(_ids(scope, _index().all, [forms[word] for word in common], enough))
         common = common[: len(common) // 2]
     return list(found)[:limit]
 
@@ -233,20 +242,21 @@ def count_chunks(tenant_id: str, dataset_ids: Sequence[str]) -> int:
     return int(fetch(statement + among(), [tenant_id, listed(dataset_ids)])[0][0])
 
 
-def _ids(scope: Scope, joint: str, words: Sequence[str], limit: int) -> list[str]:
+def _ids(scope: Scope, joint: str, words: Sequence[Sequence[str]], limit: int) -> list[str]:
     index = _index()
     statement = f"SELECT c.id {index.source}{scope.condition()} ORDER BY {index.order} LIMIT %s"
     return [id for (id,) in fetch(statement, [_query(joint, words), *scope.parameters(), limit])]
 
 
-def _count(scope: Scope, words: Sequence[str], most: int) -> dict[str, int]:
-    """How many chunks hold each word, counted up to `most`; one statement for all of them."""
+def _count(scope: Scope, words: Mapping[str, Sequence[str]], most: int) -> dict[str, int]:
+    """How many chunks hold each word in one of its forms, counted up to `most`; one statement for all of them."""
     one = f"(SELECT count(*) FROM (SELECT 1 {_index().source}{scope.condition()} LIMIT %s) counted)"
-    parameters = [each for word in words for each in (_query("", [word]), *scope.parameters(), most)]
+    parameters = [each for forms in words.values() for each in (_query("", [forms]), *scope.parameters(), most)]
     (counts,) = fetch("SELECT " + ", ".join([one] * len(words)), parameters)
     return dict(zip(words, map(int, counts), strict=True))
 
 
-def _query(joint: str, words: Iterable[str]) -> str:
+def _query(joint: str, words: Iterable[Sequence[str]]) -> str:
     """Words are letters and digits only, so quoting them leaves no operator."""
-    return joint.join(_index().word % word for word in words)
+    index = _index()
+    return joint.join(f"({index.either.join(index.word % form for form in forms)})" for forms in words)

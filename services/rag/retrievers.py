@@ -116,14 +116,9 @@ class LexicalRetriever:
     def _search(self, words: Sequence[str]) -> Found:
         """The passages with one of the words; a word that none has is looked for in its other forms."""
         found = search(self.scope, words, self.top_k)
-        others = {form: word for word in words if not found.holders.get(word) for form in forms(word)[1:]}
-        if not others:
-            return found
-        more = search(self.scope, others, self.top_k)
-        holders = Counter(found.holders)
-        for form, count in more.holders.items():
-            holders[others[form]] += count
-        return Found(list(dict.fromkeys([*found.ids, *more.ids]))[: self.top_k], holders)
+        unknown = [word for word in words if not found.holders.get(word)]
+        more = search(self.scope, unknown, self.top_k, forms)
+        return Found(list(dict.fromkeys([*found.ids, *more.ids]))[: self.top_k], found.holders | more.holders)
 
 
 def question_words(question: str) -> list[str]:
