@@ -83,8 +83,12 @@ def opened(context: BrowserContext, server: ServerProcess, token: str) -> Page:
 
 
 def ask(page: Page, question: str) -> None:
-    page.get_by_label("Your question").fill(question)
-    page.get_by_label("Your question").press("Enter")
+    box(page).fill(question)
+    box(page).press("Enter")
+
+
+def box(page: Page) -> Any:
+    return page.get_by_label("Your question")
 
 
 def answer(page: Page) -> Any:
@@ -158,15 +162,105 @@ def test_a_question_asked_while_the_page_opens_goes_into_the_session_that_it_sho
     expect(page.locator("#sessions li")).to_have_count(1)
 
 
+def test_a_question_that_comes_during_an_answer_waits_in_the_box_and_is_not_lost(
+    page: Page, model: ModelServer
+) -> None:
+    ask(page, "What does the pump do?")
+    model.allow(1)
+    expect(answer(page)).to_contain_text("The pump")
+    ask(page, "Is it blue?")
+    expect(box(page)).to_have_value("Is it blue?")
+    expect(page.get_by_text("Not sent yet")).to_be_visible()
+    page.reload()
+    expect(box(page)).to_have_value("Is it blue?")
+    box(page).press("Enter")
+    expect(page.get_by_text("Not sent yet")).to_be_visible()
+    model.allow(6)  # what is left of the answer; the second question is put into words of its own first
+    expect(answer(page).locator(".text").last).to_have_text(ANSWER)
+    expect(page.get_by_text("Not sent yet")).to_be_hidden()
+    box(page).press("Enter")
+    expect(page.locator(".question")).to_have_text(["You asked: What does the pump do?", "You asked: Is it blue?"])
+    model.allow(3)
+    expect(answer(page).locator(".text").last).to_have_text(ANSWER)
+    page.reload()
+    expect(page.locator(".question")).to_have_count(2)
+    expect(box(page)).to_have_value("")
+
+
+def test_each_chat_keeps_what_is_typed_into_it(page: Page, server: ServerProcess) -> None:
+    token = {"Authorization": f"Bearer {server.token()}"}
+    requests.post(f"{server.base}/api/v1/chats", json={"name": "Other"}, headers=token).raise_for_status()
+    page.reload(wait_until="networkidle")
+    typed = {"Manuals": "About pumps", "Other": "About something else"}
+    for chat, draft in typed.items():
+        page.get_by_label("Chat", exact=True).select_option(chat)
+        expect(box(page)).to_have_value("")
+        box(page).fill(draft)
+    for chat, draft in typed.items():
+        page.get_by_label("Chat", exact=True).select_option(chat)
+        expect(box(page)).to_have_value(draft)
+
+
 def test_an_answer_is_stopped_and_stays_as_far_as_it_came(page: Page, model: ModelServer) -> None:
     ask(page, "What does the pump do?")
     model.allow(1)
     expect(answer(page)).to_contain_text("The pump")
     page.get_by_role("button", name="Stop the answer").click()
-    expect(answer(page)).to_contain_text("Interrupted: this answer is not complete.")
+    expect(answer(page)).to_contain_text("You stopped this answer.")
     page.reload()
     expect(answer(page)).to_contain_text("The pump")
+    expect(answer(page)).to_contain_text("Stopped: this answer is not complete.")
+
+
+def test_an_answer_that_its_server_lost_was_stopped_by_nobody(
+    page: Page, model: ModelServer, server: ServerProcess
+) -> None:
+    ask(page, "What does the pump do?")
+    model.allow(1)
+    expect(answer(page)).to_contain_text("The pump")
+    page.goto("about:blank")
+    server.kill()
+    server.start()
+    page.goto(server.base)
     expect(answer(page)).to_contain_text("Interrupted: this answer is not complete.")
+
+
+def test_a_session_without_a_question_is_the_new_one(page: Page, model: ModelServer) -> None:
+    new = page.get_by_role("button", name="New session", exact=True)
+    for _ in range(3):
+        new.click()
+        expect(box(page)).to_be_focused()
+    expect(page.locator("#sessions li")).to_have_count(1)
+    model.allow(3)
+    ask(page, "What does the pump do?")
+    expect(answer(page).locator(".text").last).to_have_text(ANSWER)
+    new.click(click_count=2)
+    expect(box(page)).to_be_focused()
+    expect(page.locator(".question")).to_have_count(0)
+    expect(page.locator("#sessions li")).to_have_count(2)
+    page.reload(wait_until="networkidle")
+    new.click()
+    expect(box(page)).to_be_focused()
+    expect(page.locator("#sessions li")).to_have_count(2)
+
+
+def test_lines_of_running_text_are_joined_and_those_of_code_and_tables_stay(page: Page, model: ModelServer) -> None:
+    model.words = [
+        "Run `chatkeep\n  migrate` once,\n   then the\n[guide](https://a.example).  \nA line broken on purpose.\n\n",
+        "- An item\n  that goes on.\n\n", "A table:\n| a   | b |\n| --- | - |\n\n",
+        "```\nfirst\n    second\n```\n\n", "    indented\n      code",
+    ]
+    model.allow(5)
+    ask(page, "What does the pump do?")
+    expect(page.locator(".question")).to_have_count(1)
+    expect(answer(page).locator(".tools")).to_be_visible()
+    lines, table, code = (block.inner_text() for block in answer(page).locator(".text p").all())
+    assert lines == "Run chatkeep migrate once, then the guide.\nA line broken on purpose."
+    assert answer(page).locator(".text p code").inner_text() == "chatkeep migrate"
+    assert answer(page).locator("li").inner_text() == "An item that goes on."
+    assert table == "A table:\n| a   | b |\n| --- | - |"
+    assert answer(page).locator("pre").inner_text() == "first\n    second"
+    assert code == "    indented\n      code"
 
 
 def test_a_second_tab_shows_the_same_answer_and_may_stop_it(page: Page, model: ModelServer) -> None:
@@ -180,8 +274,8 @@ def test_a_second_tab_shows_the_same_answer_and_may_stop_it(page: Page, model: M
     for tab in (page, second):
         expect(answer(tab)).to_contain_text("moves water")
     second.get_by_role("button", name="Stop the answer").click()
-    for tab in (page, second):
-        expect(answer(tab)).to_contain_text("Interrupted: this answer is not complete.")
+    expect(answer(second)).to_contain_text("You stopped this answer.")
+    expect(answer(page)).to_contain_text("Stopped: this answer is not complete.")
 
 
 def test_the_page_is_fit_to_be_shown(context: BrowserContext, tmp_path: Path) -> None:

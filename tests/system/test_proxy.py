@@ -121,6 +121,15 @@ def test_the_page_and_both_apis_live_below_the_prefix_alone(site: Any) -> None:
     assert "chats" not in client.get(f"{base.removesuffix('/chatkeep')}/api/v1/chats").text
 
 
+@pytest.mark.parametrize("path", ["metrics", "metrics/", "/metrics", "x/../metrics", "%6detrics"])
+def test_what_the_server_counts_is_for_its_own_network_alone(site: Any, path: str) -> None:
+    base, client, _ = site
+    asked = requests.Request("GET", base).prepare()
+    asked.url = f"{base}/{path}"  # as it stands: the client would tidy it
+    refused = client.send(asked, timeout=PATIENCE)
+    assert refused.status_code == 403 and "chatkeep_" not in refused.text
+
+
 def test_a_large_upload_passes(site: Any) -> None:
     base, client, _ = site
     dataset = client.post(f"{base}/api/v1/datasets", json={"name": "d"}).json()["data"]["id"]

@@ -124,6 +124,16 @@ QUESTIONS = [
     ("Need I a proxy for TLS?", "a proxy in front brings TLS"),
     ("what does prune do", "`chatkeep prune` counts what"),
     ("Does the sqlite file shrink after deleting?", "its file doesn't get smaller"),
+    # as somebody asks who only wants to know whether it is for him
+    ("How do I back up my chats?", "To back up your chats, run ```sh .venv/bin/chatkeep backup"),
+    ("how can I backup my chats", "To back up your chats, run"),
+    ("Who can see my chats?", "Your chats are private to your tenant: whoever has one of its tokens can see them"),
+    ("Are my chats private?", "Your chats are private to your tenant"),
+    ("How do I run it behind nginx?", "To run Chatkeep behind nginx, set `CHATKEEP_SERVER_PROXIES=1`"),
+    ("How do I put it behind Caddy?", "To run Chatkeep behind Caddy, set"),
+    ("What licence does it have?", "its licence, Apache-2.0"),
+    ("How much does it cost?", "it costs nothing"), ("Is it free?", "Chatkeep is free and open source"),
+    ("Is it open source?", "Chatkeep is free and open source"),
     # not in the documents
     ("can i mysql use?", NOTHING_FITS), ("Does it work with LangChain?", NOTHING_FITS),
     ("Can I log in with Google?", NOTHING_FITS), ("kubernetes helm chart", NOTHING_FITS),
