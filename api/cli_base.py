@@ -22,11 +22,11 @@ from db.backup import BackupError
 from db.database import connection, database, open_database
 from db.migrate import SchemaTaken, known, migrate, pending
 from db.sqlite import sqlite_path
-from services.api_tokens import TenantService
+from services.api_tokens import DEFAULT_TENANT, TenantService, sound_tenant
 from services.errors import ChatkeepError
 from services.principal import Principal
 
-tenant_option = click.option("--tenant", default="default", show_default=True, help="Name of the tenant.")
+tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Name of the tenant.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 
 PATIENCE = 1.0  # seconds before progress is shown
@@ -89,7 +89,8 @@ def existing_tenant(name: str) -> Principal:
 
 
 def tenant_of(name: str) -> Principal:
-    """The tenant of this name, made on first use, on an open and migrated database."""
+    """The tenant of this name, made on first use, on an open and migrated database. Raises InvalidArgument."""
+    sound_tenant(name)  # before there is a database
     settings = settings_of()
     open_database(settings)
     tell_new(migrate(settings))
