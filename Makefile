@@ -27,7 +27,7 @@ system-needs:
 	@$(PYTHON) -m tests.system.needs
 
 screenshot: $(VENV)/system.stamp
-	CHATKEEP_SCREENSHOT=docs/page.png $(BIN)/python -m pytest -q -m system tests/system/test_browser.py -k fit_to_be_shown
+	SCREENSHOT=docs/page.png $(BIN)/python -m pytest -q -m system tests/system/test_browser.py -k fit_to_be_shown
 
 check: $(VENV)/check.stamp
 	$(BIN)/ruff check .

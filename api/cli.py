@@ -18,6 +18,7 @@ from conf import __version__
 from conf.logs import log_lost_threads, set_up_logs
 from conf.settings import Settings
 from db.migrate import migrate as run_migrations
+from services.api_tokens import DEFAULT_TENANT
 
 DEMO_TEXT = """
 Page    {page}
@@ -67,7 +68,7 @@ def serve(host: str | None, port: int | None, workers: int | None, with_demo: bo
     with migration_progress() as told:
         applied = run_migrations(settings, told)
     tell_new(applied, in_log=True)
-    reached = _told(_demo(settings, "default"), settings) if with_demo else ""
+    reached = _told(_demo(settings, DEFAULT_TENANT), settings) if with_demo else ""
     Server(settings, lambda: click.echo(reached, nl=False)).run()
 
 
@@ -97,6 +98,9 @@ def migrate(as_json: bool) -> None:
 @sentence_on_error
 def demo(tenant: str, as_json: bool) -> None:
     """Make a chat over the project's own documents and print how to reach it.
+
+    Its token is kept in var/demo-token, another tenant's in var/demo-token-TENANT, and printed again the next time.
+    No token is ever revoked by it.
 
     \b
     Example: chatkeep demo && chatkeep serve

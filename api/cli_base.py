@@ -15,22 +15,25 @@ from peewee import DatabaseError, InterfaceError, OperationalError, ProgrammingE
 from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from yaml import YAMLError
 
 from conf.settings import Settings, load_settings
+from conf.sources import known_settings, no_setting
 from db.backup import BackupError
 from db.database import connection, database, open_database
 from db.migrate import SchemaTaken, known, migrate, pending
 from db.sqlite import sqlite_path
-from services.api_tokens import TenantService
+from services.api_tokens import DEFAULT_TENANT, TenantService, sound_tenant
 from services.errors import ChatkeepError
 from services.principal import Principal
 
-tenant_option = click.option("--tenant", default="default", show_default=True, help="Name of the tenant.")
+tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Name of the tenant.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 
 PATIENCE = 1.0  # seconds before progress is shown
 Told = Callable[[int, int | None], None]
+_SECTION = "a section, which holds settings: `name: value`"
+_SHAPES = {"tuple_type": "a list", "list_type": "a list", "dict_type": _SECTION, "model_type": _SECTION,
+           "model_attributes_type": _SECTION}
 
 log = structlog.get_logger()
 
@@ -45,19 +48,24 @@ def settings_of(**overrides: Any) -> Settings:
     """This process's settings. Raises Refusal that names the wrong one."""
     try:
         return load_settings(**{name: value for name, value in overrides.items() if value is not None})
-    except YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        raise Refusal(f"{where.name if where else 'the settings file'} isn't YAML"
-                      + (f": line {where.line + 1}, column {where.column + 1}" if where else "")) from None
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "value_error":  # a rule of ours, which names what it is about
-            raise Refusal(f"setting {name}: {first['ctx']['error']}") from None
-        # A section may hold a key, and so may a text that stands in its place; an address may hold a password.
-        may_be_secret = "api_key" in name or first["type"].startswith("model_") or "://" in str(first["input"])
-        shown = isinstance(first["input"], str | int | float) and not may_be_secret
-        raise Refusal(f"setting {name}: {first['msg']}" + (f" (got {first['input']!r})" if shown else "")) from None
+        raise Refusal(_first_wrong(error)) from None
+
+
+def _first_wrong(error: ValidationError) -> str:
+    """One sentence about the first setting that is wrong, without what may be a secret."""
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "value_error":  # a rule of ours, which says what is right
+        return f"setting {name}: {first['ctx']['error']}"
+    if first["type"] == "extra_forbidden":
+        return no_setting(name, map(".".join, known_settings(Settings)))
+    if first["type"] in _SHAPES:
+        return f"setting {name}: must be {_SHAPES[first['type']]}"
+    # A section may hold a key, and so may a text that stands in its place; an address may hold a password.
+    may_be_secret = "api_key" in name or "://" in str(first["input"])
+    shown = isinstance(first["input"], str | int | float) and not may_be_secret
+    return f"setting {name}: {first['msg']}" + (f" (got {first['input']!r})" if shown else "")
 
 
 def existing_database() -> Settings:
@@ -81,7 +89,8 @@ def existing_tenant(name: str) -> Principal:
 
 
 def tenant_of(name: str) -> Principal:
-    """The tenant of this name, made on first use, on an open and migrated database."""
+    """The tenant of this name, made on first use, on an open and migrated database. Raises InvalidArgument."""
+    sound_tenant(name)  # before there is a database
     settings = settings_of()
     open_database(settings)
     tell_new(migrate(settings))

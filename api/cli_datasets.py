@@ -1,11 +1,9 @@
 """`chatkeep dataset`: documents from files, parsed here with a progress bar, or by a server that runs meanwhile."""
 
 import json
-import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import click
 from rich.progress import Progress
 
 from api.cli_base import (
-    Refusal,
     existing_tenant,
     json_option,
     say,
@@ -22,8 +19,8 @@ from api.cli_base import (
     tenant_of,
     tenant_option,
 )
+from api.cli_files import named_files
 from api.cli_progress import progress_bars
-from conf.settings import Settings
 from db.models import Dataset, DatasetDocument
 from services.knowledge.datasets import DatasetService
 from services.knowledge.documents import DocumentService, Kept
@@ -46,36 +43,44 @@ def dataset() -> None:
 
 @dataset.command("add")
 @click.argument("name")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @tenant_option
 @json_option
 @sentence_on_error
 def add_to_dataset(name: str, paths: tuple[Path, ...], tenant: str, as_json: bool) -> None:
     """Add text, Markdown, HTML and PDF files to a dataset, made on first use. A file of the same name is replaced.
 
-    Exit code 1 if a file could not be read. Interrupted, it goes on where it was when it is run again.
+    A file is called by its own name, one in a folder that is named by its path below that folder; hidden files in it
+    are left out. Exit code 1 if a file could not be read. Interrupted, it goes on where it was when it is run again.
 
     \b
     Examples: chatkeep dataset add handbook docs/*.md
+              chatkeep dataset add handbook docs
               chatkeep dataset add --tenant acme handbook FILE.pdf
     """
-    principal, settings = tenant_of(tenant), settings_of()
+    settings = settings_of()
+    files = named_files(paths, settings.limits.upload_bytes)
+    principal = tenant_of(tenant)
     models = ModelDirectory.of(settings)
     embedding = models.find_embedding()
     found = DatasetService.ensure(principal, name, embedding.name if embedding else "")
     with progress_bars() as progress, closing(Ingestion(settings.ingest, models.find_embedding)) as ingestion:
         ingestion.open()
-        ids, kept = _put(principal, found, paths, progress, settings)
-        added, changed = kept[Kept.ADDED], kept[Kept.CHANGED]
+        kept = _put(principal, found, files, progress)
         ingestion.wake()
-        _wait(principal, found, added + changed, progress)
-    failed = [(row.name, row.progress_msg) for row in _failed(principal, found) if row.id in ids]
-    told = {"dataset_id": found.id, "name": name, "files": len(paths), "added": added, "changed": changed,
-            "failed": dict(failed)}
-    said = f"{name} ({found.id}): {len(paths)} files, {added} added, {changed} changed"
-    click.echo(json.dumps(told) if as_json else said)
-    for document, reason in [] if as_json else failed:
-        say(f"{document}: {reason}", "yellow", err=True)
+        _wait(principal, found, sum(became is not Kept.AS_IT_WAS for became in kept.values()), progress)
+    failed = {row.id: row for row in _failed(principal, found) if row.id in kept}
+    read = [became for id, became in kept.items() if id not in failed]
+    added, changed = read.count(Kept.ADDED), read.count(Kept.CHANGED)
+    reasons = {row.name: row.progress_msg for row in failed.values()}
+    if as_json:
+        click.echo(json.dumps({"dataset_id": found.id, "name": name, "files": len(files), "added": added,
+                               "changed": changed, "failed": reasons}))
+    else:
+        unread = f", {len(failed)} failed" if failed else ""
+        click.echo(f"{name} ({found.id}): {len(files)} files, {added} added, {changed} changed{unread}")
+        for document, reason in reasons.items():
+            say(f"{document}: {reason}", "yellow", err=True)
     sys.exit(1 if failed else 0)
 
 
@@ -100,25 +105,39 @@ def list_datasets(tenant: str, as_json: bool) -> None:
         click.echo(f"{row['id']}  {row['documents']} documents, {row['chunks']} chunks  {row['name']}")
 
 
-def _put(
-    principal: Principal, dataset: Dataset, paths: Sequence[Path], progress: Progress, settings: Settings
-) -> tuple[set[str], Counter[Kept]]:
-    """Keep the files, to be parsed; the ids of their documents, and what became of how many."""
-    ids: set[str] = set()
-    kept: Counter[Kept] = Counter()
-    base = Path(os.path.commonpath([path.resolve().parent for path in paths]))
-    for path in progress.track(paths, description="reading"):
-        size = path.stat().st_size
-        if size > settings.limits.upload_bytes:
-            raise Refusal(
-                f"{path} has {size} bytes; at most {settings.limits.upload_bytes} are allowed "
-                "(CHATKEEP_LIMITS_UPLOAD_BYTES)"
-            )
-        name = path.resolve().relative_to(base).as_posix()
+@dataset.command("delete")
+@click.argument("name")
+@tenant_option
+@click.option("--yes", is_flag=True, help="Delete. Without it nothing is changed.")
+@json_option
+@sentence_on_error
+def delete_dataset(name: str, tenant: str, yes: bool, as_json: bool) -> None:
+    """Count, and with --yes delete for good, a dataset's documents with their files and passages.
+
+    Chats that answer from it stay, and find nothing there any more; what stored answers quote stays with them.
+
+    \b
+    Examples: chatkeep dataset delete handbook
+              chatkeep dataset delete handbook --yes --json
+    """
+    principal = existing_tenant(tenant)
+    found = DatasetService.get_by_name(principal, name)
+    deleted = yes and bool(DatasetService.delete(principal, [found.id]))
+    if as_json:
+        click.echo(json.dumps({"dataset_id": found.id, "name": found.name, "documents": found.document_count,
+                               "chunks": found.chunk_count, "deleted": deleted}))
+        return
+    counted = f"{found.name} ({found.id}): {found.document_count} documents, {found.chunk_count} chunks"
+    click.echo(f"{counted} are deleted" if deleted else f"{counted}; --yes deletes them")
+
+
+def _put(principal: Principal, dataset: Dataset, files: Mapping[str, Path], progress: Progress) -> dict[str, Kept]:
+    """Keep the files, to be parsed; the ids of their documents, and what became of each."""
+    kept = {}
+    for name, path in progress.track(files.items(), description="reading"):
         document, became = DocumentService.put(principal, dataset.id, name, path.read_bytes(), str(path))
-        ids.add(document.id)
-        kept[became] += 1
-    return ids, kept
+        kept[document.id] = became
+    return kept
 
 
 def _wait(principal: Principal, dataset: Dataset, total: int, progress: Progress) -> None:

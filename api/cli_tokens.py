@@ -1,11 +1,13 @@
 """`chatkeep token`: credentials, shown once and revoked by the operator."""
 
 import json
+from datetime import UTC, datetime
 
 import click
 
 from api.cli_base import Refusal, existing_tenant, json_option, sentence_on_error, tenant_of, tenant_option
-from services.api_tokens import ApiTokenService
+from db.models import now_ms
+from services.api_tokens import ApiTokenService, sound_origin
 from services.dialog_service import DialogService
 from services.errors import NotOwned
 from services.principal import Principal
@@ -24,25 +26,32 @@ def token() -> None:
 @tenant_option
 @click.option("--name", help="What the token is for.")
 @click.option("--embed", "chat_id", help="Make an embed token for this chat; no route takes one yet.")
-@click.option("--origin", "origins", multiple=True, help="Site that may embed the chat later; repeatable.")
+@click.option("--origin", "origins", multiple=True, help="With --embed: site that may embed the chat; repeatable.")
+@click.option("--days", type=click.IntRange(1, 36_500), help="Days until it expires; without it never.")
 @json_option
 @sentence_on_error
 def create_token(
-    tenant: str, name: str | None, chat_id: str | None, origins: tuple[str, ...], as_json: bool
+    tenant: str, name: str | None, chat_id: str | None, origins: tuple[str, ...], days: int | None, as_json: bool
 ) -> None:
     """Create a token and print it, this once. The tenant is made on first use.
 
     An embed token is for a page that other sites embed, which isn't there yet: no route takes one, so it opens nothing.
+    An origin is https://HOST or https://HOST:PORT, as browsers name a site.
 
     \b
     Examples: chatkeep token create --tenant acme
-              chatkeep token create --tenant acme --name backend --json
+              chatkeep token create --tenant acme --name backend --days 90 --json
     """
-    principal = existing_tenant(tenant) if chat_id else tenant_of(tenant)
-    if chat_id:
+    if origins and chat_id is None:
+        raise Refusal("--origin is for a chat's page; name the chat with --embed")
+    for origin in origins:
+        sound_origin(origin)  # before there is a database
+    principal = tenant_of(tenant) if chat_id is None else existing_tenant(tenant)
+    if chat_id is not None:
         _check_chat(principal, chat_id)
-    _, secret = ApiTokenService.create(principal, name, chat_id=chat_id, origins=origins)
-    click.echo(json.dumps({"embed_token" if chat_id else "token": secret}) if as_json else secret)
+    row, secret = ApiTokenService.create(principal, name, chat_id=chat_id, origins=origins, days=days)
+    told = {"embed_token" if chat_id else "token": secret, "id": row.id, "expires_time": row.expires_time}
+    click.echo(json.dumps(told) if as_json else secret)
 
 
 def _check_chat(principal: Principal, chat_id: str) -> None:
@@ -62,28 +71,38 @@ def list_tokens(tenant: str, as_json: bool) -> None:
     \b
     Example: chatkeep token list --tenant acme
     """
-    rows = [
-        {"id": row.id, "prefix": row.prefix, "name": row.name, "chat_id": row.dialog_id,
-         "created": row.create_date, "last_used_time": row.last_used_time}
-        for row in ApiTokenService.list(existing_tenant(tenant))
-    ]
+    rows = ApiTokenService.list(existing_tenant(tenant))
     if as_json:
-        click.echo(json.dumps(rows))
+        click.echo(json.dumps([
+            {"id": row.id, "prefix": row.prefix, "name": row.name, "chat_id": row.dialog_id, "created": row.create_date,
+             "last_used_time": row.last_used_time, "expires_time": row.expires_time} for row in rows
+        ]))
         return
     for row in rows:
-        click.echo(f"{row['id']}  {row['prefix']}…  {row['created']}  {row['name'] or ''}")
+        parts = (row.id, f"{row.prefix}…", row.create_date, _expiry(row.expires_time), row.name)
+        click.echo("  ".join(part for part in parts if part))
+
+
+def _expiry(moment: int | None) -> str:
+    """When a token expires, or that it has; nothing where it never does."""
+    if moment is None:
+        return ""
+    word = "expires" if moment > now_ms() else "expired"
+    return f"{word} {datetime.fromtimestamp(moment / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @token.command("revoke")
 @click.argument("id_or_token")
 @tenant_option
+@json_option
 @sentence_on_error
-def revoke_token(id_or_token: str, tenant: str) -> None:
+def revoke_token(id_or_token: str, tenant: str, as_json: bool) -> None:
     """Revoke a token, by its row's id or by itself.
 
     \b
-    Example: chatkeep token revoke 0199... --tenant acme
+    Examples: chatkeep token revoke 0199... --tenant acme
+              chatkeep token revoke 0199... --json
     """
     if not ApiTokenService.revoke(existing_tenant(tenant), id_or_token):
         raise Refusal("there is no such token")
-    click.echo("revoked")
+    click.echo(json.dumps({"revoked": True}) if as_json else "revoked")

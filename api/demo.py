@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from urllib.parse import quote
 
 from db.jsontext import clean_text
 from db.models import Dialog
-from services.api_tokens import ApiTokenService
+from services.api_tokens import DEFAULT_TENANT, ApiTokenService, TenantService, digest
 from services.dialog_service import DEFAULT_SYSTEM, DialogService
 from services.errors import Unauthorized
 from services.knowledge.datasets import DatasetService
@@ -18,7 +20,7 @@ from services.principal import Principal
 
 DATASET = "Chatkeep's documents"
 CHAT = "Chatkeep"
-TOKEN_FILE = Path("var/demo-token")
+TOKEN_FILE = Path("var/demo-token")  # the default tenant's; another one's has the tenant's name behind it
 QUESTION = "How do I connect to PostgreSQL?"
 
 
@@ -40,7 +42,7 @@ def _markdown(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def ensure_demo(principal: Principal) -> tuple[Dialog, str]:
-    """The demo chat with up-to-date documents, and its token, which is kept in a file of mode 0600."""
+    """The demo chat with up-to-date documents, and its token, which is kept in the tenant's file, of mode 0600."""
     dataset = DatasetService.ensure(principal, DATASET)
     for name, text in documents():
         add_text(principal, dataset.id, name, text, location=name)
@@ -60,22 +62,28 @@ def _chat(dataset_id: str) -> dict[str, object]:
     }
 
 
+def token_file(tenant: str) -> Path:
+    """Where the demo keeps this tenant's token: a name that every file system takes, whatever the tenant's is."""
+    if tenant == DEFAULT_TENANT:
+        return TOKEN_FILE
+    named = quote(tenant, safe="")
+    return TOKEN_FILE.with_name(f"{TOKEN_FILE.name}-{named if len(named) <= 100 else digest(tenant)}")
+
+
 def ensure_token(principal: Principal) -> str:
-    """The token of the last demo, if it is still good for this database; else a new one in place of this file's."""
-    if TOKEN_FILE.exists():
-        kept = TOKEN_FILE.read_text("utf-8").strip()
-        try:
+    """The token in the tenant's file, if it is good for this database; else a new one in its place.
+
+    What stood there may be another database's, and in use: it stays valid there, as does every token that a demo made.
+    """
+    path = token_file(TenantService.get(principal).name)
+    if path.exists():
+        kept = path.read_text("utf-8").strip()
+        with suppress(Unauthorized):
             if ApiTokenService.authenticate(kept) == principal:
                 return kept
-        except Unauthorized:
-            pass  # another database's, or revoked: make a new one
-    name = clean_text(f"demo, in {TOKEN_FILE.resolve()}")[-255:]
-    for row in ApiTokenService.list(principal):
-        if row.name == name:  # its secret was in the file, which another database's has replaced
-            ApiTokenService.revoke(principal, row.id)
-    _, secret = ApiTokenService.create(principal, name)
-    TOKEN_FILE.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    _, secret = ApiTokenService.create(principal, clean_text(f"demo, in {path.resolve()}")[-255:])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        os.fchmod(file.fileno(), 0o600)  # a file that is there keeps its mode otherwise
         file.write(secret + "\n")
-    TOKEN_FILE.chmod(0o600)
     return secret

@@ -5,17 +5,22 @@ Read once at start from the environment (`CHATKEEP_DATABASE_URL`), a `.env` file
 """
 
 import os
-from pathlib import Path
-from typing import Any, Literal, Self
-from urllib.parse import unquote, urlsplit
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    YamlConfigSettingsSource,
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from conf.sound import is_server_address, password_in, sound_base_path, sound_host, sound_schema
+from conf.sources import PREFIX, sources
 
 
 class Section(BaseModel):
@@ -26,9 +31,8 @@ class DatabaseSettings(Section):
     url: str = Field(
         "sqlite:///var/chatkeep.db", description="sqlite:///path (relative) or postgresql://user@host/name"
     )
-    schema_name: str = Field(
-        "chatkeep", alias="schema", pattern=r"^[a-z_][a-z0-9_]{0,62}$",
-        description="the PostgreSQL schema that holds every table",
+    schema_name: Annotated[str, AfterValidator(sound_schema)] = Field(
+        "chatkeep", alias="schema", description="the PostgreSQL schema that holds every table"
     )
     pooler: bool = Field(False, description="a transaction pooler stands between; it sets the timeouts itself")
     pool_size: int = Field(10, ge=1, le=200, description="connections a process")
@@ -81,7 +85,7 @@ class ServerSettings(Section):
     proxies: int = Field(0, ge=0, le=10, description="trusted proxies in front")
     metrics: bool = Field(True, description="whether /metrics answers; it needs no token")
     body_silence: float = Field(30, gt=0, le=600, description="seconds that a client may be silent within a body")
-    base_path: str = Field("", pattern=r"^(/[^/?#]+)*$", description="path prefix behind a proxy")
+    base_path: Annotated[str, AfterValidator(sound_base_path)] = Field("", description="path prefix behind a proxy")
     cors_origins: list[str] = Field(default_factory=list, description="origins allowed on token routes")
     drain_delay: float = Field(0, ge=0, le=300, description="seconds the listener stays after SIGTERM")
     drain_timeout: float = Field(10, ge=0, le=3600, description="seconds running answers get after that")
@@ -165,11 +169,11 @@ class RerankSettings(TextModelSettings):
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix="CHATKEEP_", env_nested_delimiter="_", env_nested_max_split=1,
-        env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True,
+        env_prefix=PREFIX, env_nested_delimiter="_", env_nested_max_split=1,
+        extra="ignore", frozen=True, hide_input_in_errors=True,
     )
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, AfterValidator(sound_host)] = "127.0.0.1"
     port: int = Field(9380, ge=0, le=65_535)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     migrate_url: str = Field("", description="database URL for migrations, past a pooler; default the same")
@@ -190,7 +194,7 @@ class Settings(BaseSettings):
         """What no log may show: the models' keys and the databases' passwords."""
         endpoints = (self.model, *self.models, self.embedding, self.rerank)
         keys = [endpoint.api_key.get_secret_value().strip() for endpoint in endpoints]
-        return keys + [_password(url) for url in (self.database.url, self.migrate_url)]
+        return keys + [password_in(url) for url in (self.database.url, self.migrate_url)]
 
     @field_validator("database")
     @classmethod
@@ -202,7 +206,9 @@ class Settings(BaseSettings):
 
     @field_validator("model", "embedding", "rerank")
     @classmethod
-    def _reachable(cls, section: Endpoint, info: ValidationInfo) -> Endpoint:
+    def _reachable(
+        cls, section: ModelSettings | TextModelSettings, info: ValidationInfo
+    ) -> ModelSettings | TextModelSettings:
         _check_endpoint(str(info.field_name), section)
         if isinstance(section, TextModelSettings) and section.base_url and not section.name:
             raise ValueError(f"`{info.field_name}.name` is missing: the server wants to know which model")
@@ -231,37 +237,25 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        path = Path(os.environ.get("CHATKEEP_CONFIG", "chatkeep.yaml"))
-        yaml = YamlConfigSettingsSource(settings_cls, yaml_file=path)
-        return init_settings, env_settings, dotenv_settings, yaml
+        return sources(settings_cls, init_settings)
 
 
-def _check_endpoint(name: str, endpoint: Endpoint) -> None:
-    """Raises ValueError, with the setting's name, for an address or a key that no request can carry."""
+def _check_endpoint(name: str, endpoint: ModelSettings | TextModelSettings) -> None:
+    """Raises ValueError, with the setting's name, where it is a model without an address, or has an address or a key
+    that no request can carry."""
     key = endpoint.api_key.get_secret_value().strip()
     if not (key.isascii() and key.isprintable()):
         raise ValueError(f"`{name}.api_key` has characters that no HTTP header can hold")
-    if endpoint.base_url and not _is_address(endpoint.base_url):
+    if not endpoint.base_url and (endpoint.name or key):
+        raise ValueError(
+            f"`{name}.base_url` is missing, the address of the server that has this model "
+            f"({PREFIX}{name.upper()}_BASE_URL)"
+        )
+    if endpoint.base_url and not is_server_address(endpoint.base_url):
         raise ValueError(f"`{name}.base_url` must be an address such as http://127.0.0.1:8080/v1, without a key in it")
 
 
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        reachable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    bare = not (parts.username or parts.password or parts.query or parts.fragment)
-    return reachable and bare and url.isascii() and not any(sign.isspace() for sign in url)
-
-
-def _password(url: str) -> str:
-    try:
-        return unquote(urlsplit(url).password or "")
-    except ValueError:
-        return ""
-
-
 def load_settings(**overrides: Any) -> Settings:
-    """The settings of this process. pydantic's ValidationError names the setting that is wrong."""
+    """The settings of this process. pydantic's ValidationError names the setting that is wrong, WrongSettings the
+    source."""
     return Settings(**overrides)

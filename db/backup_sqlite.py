@@ -18,23 +18,25 @@ PAGES = 1_000  # copied at once: 4 MB
 
 def copy_out(database: Path, file: Path, told: Told, *, pages: int = PAGES) -> None:
     """Write the database as it is now into an empty file: one file, without a log beside it. Raises BackupError."""
-    with _opened(database, "rw") as live, _opened(file, "rw") as copy:
+    with _opened(database, "rw") as live:
         live.execute("BEGIN")
         check_ours(database, _applied(live))
-        copy.execute("PRAGMA synchronous = off")  # whoever gave the file brings it to the disk, once
-        _copy(live, copy, pages, told)
-        copy.execute("PRAGMA journal_mode = delete")
+        with _opened(file, "rw") as copy:
+            copy.execute("PRAGMA synchronous = off")  # whoever gave the file brings it to the disk, once
+            _copy(live, copy, pages, told)
+            copy.execute("PRAGMA journal_mode = delete")
 
 
 def copy_in(file: Path, database: Path, told: Told, *, pages: int = PAGES) -> None:
     """Fill an empty database with a backup, whole or not at all. Raises BackupError."""
     ensure_private(database)
-    with _opened(file, "ro") as kept, _opened(database, "rwc") as fresh:
+    with _opened(file, "ro") as kept:
         [(verdict,)] = kept.execute("PRAGMA quick_check(1)")
         if verdict != "ok":
             raise BackupError(f"{file} is damaged: {verdict.splitlines()[-1]}")
         check_release(file, _applied(kept))
-        _copy(kept, fresh, pages, told)
+        with _opened(database, "rwc") as fresh:
+            _copy(kept, fresh, pages, told)
 
 
 def check_empty(database: Path) -> None:
@@ -54,6 +56,7 @@ def check_empty(database: Path) -> None:
 
 @contextmanager
 def _opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """The file's database. Whatever fails within is told as this file's, so open the other one after this was read."""
     address = f"file:{quote(str(file.absolute()))}?mode={mode}"
     try:
         opened = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)

@@ -61,6 +61,13 @@ class SqlitePool(WaitingPool, PooledSqliteDatabase):  # type: ignore[misc]
         """Where the database is, for an operator."""
         return os.path.abspath(str(self.database))
 
+    def _connect(self) -> Any:
+        """SQLite's own messages don't say which file they are about."""
+        try:
+            return super()._connect()
+        except sqlite3.DatabaseError as error:
+            raise type(error)(f"{self.place}: {error}; database.url names it") from error
+
     def _set_pragmas(self, conn: Any) -> None:
         """SQLite doesn't wait for the lock that a change to WAL needs: many first starts at once collide."""
         for _ in range(200):
@@ -90,10 +97,12 @@ def sqlite_path(url: str) -> Path | None:
 
 
 def open_sqlite(url: str, **pool: Any) -> SqlitePool:
-    """The pool of a URL's file, whose folder is made. Raises ValueError where SQLite is too old."""
+    """The pool of a URL's file, whose folder is made. Raises ValueError for a folder, and where SQLite is too old."""
     path = url.removeprefix(_SCHEME)
     if sqlite3.sqlite_version_info < (3, 35):
         raise ValueError(f"SQLite 3.35 or newer is needed, this Python has {sqlite3.sqlite_version}")
+    if path and Path(path).is_dir():
+        raise ValueError(f"database.url names {path}, a folder; it must name a file, as sqlite:///var/chatkeep.db does")
     if path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     opened = SqlitePool(

@@ -15,12 +15,13 @@ SAID = list(instructions((ROOT / "Dockerfile").read_text("utf-8")))
 SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
 
 
-def settings_by(environment: dict[str, str], monkeypatch) -> Settings:
+def settings_by(environment: dict[str, str], monkeypatch, folder: Path) -> Settings:
+    monkeypatch.chdir(folder)  # where no settings file is
     for name in [name for name in os.environ if name.startswith("CHATKEEP_")]:
         monkeypatch.delenv(name)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    return load_settings(_env_file=None)
+    return load_settings()
 
 
 def image_environment() -> dict[str, str]:
@@ -38,15 +39,15 @@ def test_the_image_is_small_unprivileged_and_watched():
     assert last["VOLUME"] == f"{last['WORKDIR']}/var"
 
 
-def test_the_image_drains_within_the_ten_seconds_of_docker_stop(monkeypatch):
-    server = settings_by(image_environment(), monkeypatch).server
+def test_the_image_drains_within_the_ten_seconds_of_docker_stop(monkeypatch, tmp_path):
+    server = settings_by(image_environment(), monkeypatch, tmp_path).server
     assert server.drain_delay + server.drain_timeout + 6 < 10, "gunicorn and the threads take up to six more"
 
 
-def test_the_services_wait_for_the_database_and_have_time_to_drain(monkeypatch):
+def test_the_services_wait_for_the_database_and_have_time_to_drain(monkeypatch, tmp_path):
     chatkeep, postgres = SERVICES["chatkeep"], SERVICES["postgres"]
     assert chatkeep["depends_on"]["postgres"]["condition"] == "service_healthy" and postgres["healthcheck"]["test"]
-    settings = settings_by({**image_environment(), **chatkeep["environment"]}, monkeypatch)
+    settings = settings_by({**image_environment(), **chatkeep["environment"]}, monkeypatch, tmp_path)
     assert gunicorn_options(settings)["graceful_timeout"] < int(chatkeep["stop_grace_period"].removesuffix("s"))
     assert settings.database.url == "postgresql://chatkeep@postgres/chatkeep"
     assert chatkeep["read_only"] and chatkeep["volumes"] == ["var:/srv/chatkeep/var"]

@@ -57,6 +57,14 @@ class DatasetService:
         return found
 
     @classmethod
+    def get_by_name(cls, principal: Principal, name: str) -> Dataset:
+        """The caller's dataset of this name. Raises NotFound."""
+        found = cls._named(principal, name)
+        if found is None:
+            raise no_dataset(name)
+        return found
+
+    @classmethod
     def update(cls, principal: Principal, dataset_id: str, fields: dict[str, Any]) -> Dataset:
         """Change name, description or avatar. Raises NotFound, InvalidData where the name is taken."""
         if "name" in fields:

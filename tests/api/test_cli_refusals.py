@@ -22,7 +22,8 @@ from services.principal import Principal
 from tests.databases import another_database, execute
 from tests.processes import ROOT, free_port
 
-READING = [["token", "list"], ["token", "revoke", "x"], ["dataset", "list"], ["token", "create", "--embed", "x"]]
+READING = [["token", "list"], ["token", "revoke", "x"], ["dataset", "list"], ["dataset", "delete", "d"],
+           ["token", "create", "--embed", "x"]]
 EXISTING = [["doctor"], ["prune"], ["doctor", "--fix"], ["prune", "--yes"], *READING]
 
 

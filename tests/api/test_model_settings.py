@@ -70,7 +70,7 @@ def test_a_wrong_setting_stops_the_start_by_its_name(
 def test_a_list_in_the_environment_that_is_no_json_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
-    assert "models" in told(monkeypatch, tmp_path, {}, CHATKEEP_MODELS=text)
+    assert "CHATKEEP_MODELS must be a JSON list" in told(monkeypatch, tmp_path, {}, CHATKEEP_MODELS=text)
 
 
 def test_each_source_sets_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

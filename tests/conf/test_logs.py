@@ -64,8 +64,10 @@ def test_a_key_is_taken_out_and_a_short_one_garbles_no_text(key, text, left):
 def test_the_servers_own_secrets_are_in_no_line(told):
     settings = load_settings(
         database={"url": "postgresql://me:pass%20word%21@host/db"}, migrate_url="postgresql://me:other-word@host/db",
-        model={"api_key": "model-key-1"}, models=[{"name": "m", "base_url": "http://h", "api_key": "model-key-2"}],
-        embedding={"api_key": "embedding-key"}, rerank={"api_key": "rerank-key"},
+        model={"base_url": "http://h", "api_key": "model-key-1"},
+        models=[{"name": "m", "base_url": "http://h", "api_key": "model-key-2"}],
+        embedding={"name": "e", "base_url": "http://h", "api_key": "embedding-key"},
+        rerank={"name": "r", "base_url": "http://h", "api_key": "rerank-key"},
     )
     lines = told("INFO", settings.secrets)
     logging.getLogger("api").warning("all of them: %s", settings.secrets)

@@ -77,13 +77,12 @@ def test_the_command_adds_files_of_every_kind_and_names_those_that_it_cannot_rea
     (folder / "deep" / "a.md").write_text("# Valves\n\nA valve stops oil.")
     (folder / "b.html").write_text("<h1>Seals</h1><p>A gasket seals.</p><script>evil()</script>")
     (folder / "c.pdf").write_bytes(b"%PDF-1.7 broken")
-    paths = [str(path) for path in sorted(folder.rglob("*.*"))]
-    told = server.run("dataset", "add", "docs", *paths, "--json", check=False)
-    assert ('"files": 4, "added": 4, "changed": 0' in told, '"c.pdf": ' in told) == (True, True), told
+    told = server.run("dataset", "add", "docs", str(folder), "--json", check=False)
+    assert ('"files": 4, "added": 3, "changed": 0' in told, '"c.pdf": ' in told) == (True, True), told
     assert '"documents": 4, "chunks": 3' in server.run("dataset", "list", "--json")
-    again = server.run("dataset", "add", "docs", *paths[:2], "--json")
+    again = server.run("dataset", "add", "docs", str(folder / "a.md"), str(folder / "b.html"), "--json")
     assert '"files": 2, "added": 0, "changed": 0, "failed": {}' in again
     (folder / "a.md").write_text("# Pumps\n\nA pump moves oil.")
     (folder / "d.md").write_text("# Pipes\n\nA pipe carries oil.")
-    told = server.run("dataset", "add", "docs", *paths[:2], str(folder / "d.md"))
+    told = server.run("dataset", "add", "docs", str(folder / "a.md"), str(folder / "b.html"), str(folder / "d.md"))
     assert told.strip().endswith(": 3 files, 1 added, 1 changed")

@@ -60,7 +60,7 @@ def test_finds_the_embedding_and_the_rerank_model() -> None:
 
 
 def test_what_has_no_address_is_not_there() -> None:
-    models = directory(embedding={"name": "vectors"}, rerank={"name": "judge"})
+    models = directory()
     assert [models.find_embedding(), models.find_embedding("vectors"), models.find_rerank("judge")] == [None] * 3
     assert [(type, entry.name) for type, entry in models] == [(ModelType.CHAT, DEFAULT)]
 

@@ -293,7 +293,7 @@ def test_the_page_is_fit_to_be_shown(context: BrowserContext, tmp_path: Path) ->
         answer(page).locator(".cite").first.click()
         expect(page.get_by_role("region", name="Quoted passage")).to_contain_text("PostgreSQL")
         page.mouse.move(0, 0)
-        picture = Path(os.environ.get("CHATKEEP_SCREENSHOT", tmp_path / "page.png"))
+        picture = Path(os.environ.get("SCREENSHOT", tmp_path / "page.png"))
         page.screenshot(path=picture)
         assert 20_000 < picture.stat().st_size < 200_000
     finally:
