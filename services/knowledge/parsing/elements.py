@@ -20,7 +20,13 @@ _UNSEEN = frozenset({
     "head", "title", "script", "style", "template", "noframes", "noembed", "iframe", "object", "audio", "video",
     "canvas", "datalist", "annotation", "annotation-xml",
 })
-_HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_HIDING = {
+    "display": ("none",), "visibility": ("hidden", "collapse"), "content-visibility": ("hidden",),
+}
+_OPAQUE = re.compile(  # in a style: a comment, or what may hold a `;` that ends no declaration
+    r"""(?P<comment>/\*.*?(?:\*/|\Z))|"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|[(\[{][^)\]}]*[)\]}]?|\\.""", re.DOTALL
+)
+_IMPORTANT = re.compile(r"!\s*important$")
 _CODE = ("code", "kbd", "samp")
 _TARGET = re.compile(r"(?:https?://|mailto:)[^\s()<>]{1,300}", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\r\n\f\xa0]+")
@@ -71,8 +77,17 @@ def is_seen(node: LexborNode) -> bool:
     return not attributes or not (
         (attributes.get("hidden", "until-found") or "") != "until-found"
         or attributes.get("aria-hidden") == "true"
-        or _HIDDEN_STYLE.search(attributes.get("style") or "")
+        or _hides(attributes.get("style") or "")
     )
+
+
+def _hides(style: str) -> bool:
+    """Whether a `style` attribute hides its element; of two declarations the important or the last one counts."""
+    declarations = _OPAQUE.sub(lambda part: " " if part["comment"] else "_", style.lower()).split(";")
+    pairs = [(name.strip(), value.strip()) for name, _, value in (each.partition(":") for each in declarations)]
+    pairs.sort(key=lambda pair: bool(_IMPORTANT.search(pair[1])))
+    values = {name: _IMPORTANT.sub("", value).strip() for name, value in pairs}
+    return any(values.get(name) in hiding for name, hiding in _HIDING.items())
 
 
 class Line:
