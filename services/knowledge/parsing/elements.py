@@ -1,4 +1,4 @@
-"""The elements of a page as browsers see them: which are shown, and what one says as a line, code or table."""
+"""The elements of a page as browsers see them: which are shown, and what one says as a line or code."""
 
 import re
 from collections.abc import Iterator
@@ -181,29 +181,8 @@ def listing(pre: LexborNode) -> str:
     return f"{fence}\n{code}\n{fence}" if code.strip() else ""
 
 
-def table(node: LexborNode) -> str:
-    """A table's caption and rows; nothing where it only lays out a page: one column, or parts in its cells."""
-    captions, rows = list[str](), list[list[str]]()
-    for part in _children(node):
-        if part.tag == "caption":
-            captions.append(line_of(part))
-        for row in _children(part) if part.tag != "caption" else ():
-            cells = list[str]()
-            for cell in _children(row):
-                line = Line()
-                walk(cell, line)
-                if line.has_parts:
-                    return ""
-                cells.append(words(line.taken()).replace("|", r"\|"))
-            if any(cells):
-                rows.append(cells)
-    if max(map(len, rows), default=0) < 2:
-        return ""
-    lines = [f"| {' | '.join(row)} |" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
-    return "\n".join([*(f"{caption}\n" for caption in captions), *lines])
-
-
-def _children(node: LexborNode) -> Iterator[LexborNode]:
+def children_of(node: LexborNode) -> Iterator[LexborNode]:
+    """The elements in a node that a browser shows."""
     child = node.child
     while child is not None:
         if is_seen(child):

@@ -107,7 +107,7 @@ def test_writes_what_stands_in_a_page(markup, content):
 def test_keeps_a_table_readable():
     rows = "<thead><tr><th>Name<th>Price</thead><tr><td>A|B<td><p>1 €</p><p>net</p><tr><td colspan=2>free"
     assert shown_body(f"<table><caption>Prices</caption>{rows}</table>") == (
-        "Prices\n\n| Name | Price |\n| --- | --- |\n| A\\|B | 1 € net |\n| free |"
+        "Prices\n\n| Name | Price |\n| --- | --- |\n| A\\|B | 1 € net |\n| free | free |"
     )
 
 
