@@ -1,8 +1,8 @@
-"""From lines with places to paragraphs: what was broken to fit the page is joined, other line ends are kept."""
+"""From lines with places to paragraphs: what was broken to fit is joined, rows and other line ends are kept."""
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import quantiles
 
@@ -25,10 +25,41 @@ class Line:
     top: float
     bottom: float
     is_hyphenated: bool = False
+    gaps: tuple[tuple[float, float], ...] = ()  # the places in it that are empty, wider than it is high
+    is_row: bool = False  # whether it begins a row of a table
 
     @property
     def height(self) -> float:
         return self.bottom - self.top
+
+
+def with_rows(lines: Sequence[Line]) -> Iterator[Line]:
+    """A page's lines, those marked that begin a row: where empty places of two neighbours lie below one another."""
+    rows: list[list[Line]] = []
+    for line in lines:
+        if rows and _is_beside(rows[-1][-1], line):
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    gaps = [_gaps(row) for row in rows]
+    is_below = [False, *(_share(*pair) for pair in pairwise(gaps)), False]
+    for row, before, after in zip(rows, is_below, is_below[1:], strict=False):
+        yield replace(row[0], is_row=before or after)
+        yield from row[1:]
+
+
+def _is_beside(line: Line, after: Line) -> bool:
+    """Whether a line goes on to the right, as far as its places say."""
+    return after.left >= line.right and abs(after.bottom - line.bottom) < min(line.height, after.height) / 4
+
+
+def _gaps(row: Sequence[Line]) -> list[tuple[float, float]]:
+    between = [(line.right, after.left) for line, after in pairwise(row) if after.left - line.right > line.height]
+    return [*(gap for line in row for gap in line.gaps), *between]
+
+
+def _share(gaps: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]) -> bool:
+    return any(left < right_of and left_of < right for left, right in gaps for left_of, right_of in others)
 
 
 def paragraphs_of(lines: Sequence[Line]) -> Iterator[list[Line]]:
@@ -94,6 +125,10 @@ def _right_edge(column: Sequence[Line], page: Sequence[Line]) -> float:
 
 def _before(text: str, line: Line, after: Line, edge: float) -> str:
     """What stands before the next line: the text, and a space, a line end or nothing."""
+    if after.is_row:
+        return f"{text}\n"
+    if _is_beside(line, after):
+        return f"{text} "
     if _is_broken_by_hand(line, after, edge):
         return f"{text}\n"
     if line.is_hyphenated or re.search(r"[^\W\d_]-$", text):

@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from math import floor
+from math import floor, inf
 
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfBookmark, PdfDocument, PdfiumError, PdfPage, PdfTextPage
 
 from services.errors import Unreadable
-from services.knowledge.parsing.layout import Line, join, paragraphs_of, rectangles
+from services.knowledge.parsing.layout import Line, join, paragraphs_of, rectangles, with_rows
 from services.knowledge.parsing.passages import TITLE_LENGTH, Passage, pack
+
+_Area = tuple[float, float, float, float]  # left, right, top, bottom, in points from the page's top left corner
 
 PAGES = 5_000
 _BOOKMARKS = 20_000
@@ -74,7 +76,7 @@ def _passages(document: PdfDocument) -> Iterator[Passage]:
         sections = [_Section(path)]
         try:
             with closing(document[index]) as page, closing(page.get_textpage()) as textpage:
-                sections = _sections(page, list(_lines(page, textpage)), marks[index], path)
+                sections = _sections(page, list(with_rows(list(_lines(page, textpage)))), marks[index], path)
         except PdfiumError:
             broken += 1  # the others can still be read
         path = sections[-1].path
@@ -126,25 +128,44 @@ def _lines(page: PdfPage, textpage: PdfTextPage) -> Iterator[Line]:
         is_hyphenated = found[-1] in "\x02\xad"
         words = " ".join(found.translate(_REPLACED).split()) + ("-" if is_hyphenated else "")
         if words:
-            yield Line(words, *_area(page, textpage, match.start(), len(found)), is_hyphenated)
+            pieces = _pieces(page, textpage, match.start(), len(found))
+            area = _around(pieces)
+            yield Line(words, *area, is_hyphenated, tuple(_gaps(pieces, area[3] - area[2])))
 
 
-def _area(page: PdfPage, textpage: PdfTextPage, begin: int, count: int) -> tuple[float, float, float, float]:
-    """Left, right, top and bottom of a line, in points from the page's top left corner.
+def _pieces(page: PdfPage, textpage: PdfTextPage, begin: int, count: int) -> list[_Area]:
+    """The areas of a line's pieces.
 
-    The first letter's whole box is in it: of letters alone, a line without ascenders would be lower.
+    The first letter's whole box is one: of letters alone, a line without ascenders would be lower.
     """
-    corners = []
+    pieces = []
     loose = pdfium.FS_RECTF()
     if pdfium.FPDFText_GetLooseCharBox(textpage.raw, begin, loose):
-        corners += [_from_top_left(page, loose.left, loose.top), _from_top_left(page, loose.right, loose.bottom)]
+        pieces.append(_area(page, loose.left, loose.top, loose.right, loose.bottom))
     left, top, right, bottom = (ctypes.c_double() for _ in range(4))
     for index in range(pdfium.FPDFText_CountRects(textpage.raw, begin, count)):
         if pdfium.FPDFText_GetRect(textpage.raw, index, left, top, right, bottom):
-            corners.append(_from_top_left(page, left.value, top.value))
-            corners.append(_from_top_left(page, right.value, bottom.value))
-    xs, ys = zip(*corners, strict=True) if corners else ((0.0,), (0.0,))
+            pieces.append(_area(page, left.value, top.value, right.value, bottom.value))
+    return pieces
+
+
+def _area(page: PdfPage, left: float, top: float, right: float, bottom: float) -> _Area:
+    xs, ys = zip(_from_top_left(page, left, top), _from_top_left(page, right, bottom), strict=True)
     return min(xs), max(xs), min(ys), max(ys)
+
+
+def _around(pieces: Sequence[_Area]) -> _Area:
+    lefts, rights, tops, bottoms = zip(*pieces, strict=True) if pieces else ((0.0,),) * 4
+    return min(lefts), max(rights), min(tops), max(bottoms)
+
+
+def _gaps(pieces: Sequence[_Area], width: float) -> Iterator[tuple[float, float]]:
+    """From where to where nothing stands between the pieces, if that is wider."""
+    reached = inf
+    for left, right, _, _ in sorted(pieces):
+        if left - reached > width:
+            yield reached, left
+        reached = right if reached == inf else max(reached, right)
 
 
 def _from_top_left(page: PdfPage, x: float, y: float) -> tuple[float, float]:
