@@ -1,4 +1,7 @@
-"""Where lines stand on a PDF's page says what belongs together: rows stay rows, and what was broken to fit is joined."""
+"""Where lines stand on a PDF's page says what belongs together: rows stay rows, what was broken to fit is joined."""
+
+import textwrap
+from collections.abc import Sequence
 
 import pytest
 from reportlab.lib.styles import ParagraphStyle
@@ -41,6 +44,71 @@ def test_a_paragraph_has_no_rows_whatever_its_setting(size, alignment, width):
     style = ParagraphStyle("x", fontSize=size, leading=size * 1.2, alignment=alignment, rightIndent=450 - width)
     marked = SENTENCE.replace("every", "<b>every</b>").replace("four weeks", "<i>four</i> <b>weeks</b>") * 6
     assert text_of(typeset(Paragraph(marked, style))) == (SENTENCE * 6).strip()
+
+
+def side_by_side(*columns: Sequence[str], width: float = 240, step: float = 14) -> bytes:
+    """A PDF of columns that are written row by row."""
+    return drawn([
+        (40 + width * column, 780 - step * row, lines[row])
+        for row in range(max(map(len, columns))) for column, lines in enumerate(columns) if row < len(lines)
+    ])
+
+
+def wrapped(text: str, first: str, width: int = 38) -> list[str]:
+    return textwrap.wrap(f"{first} starts here. {text}", width)
+
+
+@pytest.mark.parametrize(("left", "right"), [(6, 6), (6, 4), (3, 6)])
+@pytest.mark.parametrize("heading", [[], ["A title across both of the columns, which is so long that it crosses them"]])
+def test_columns_that_are_written_row_by_row_are_read_one_after_the_other(left, right, heading):
+    texts = [wrapped(SENTENCE * left, "The left one"), wrapped(SENTENCE * right, "The right one")]
+    content = side_by_side(*texts)
+    if heading:
+        content = drawn([(40, 810, heading[0]), *(
+            (40 + 240 * column, 780 - 14 * row, lines[row])
+            for row in range(max(map(len, texts))) for column, lines in enumerate(texts) if row < len(lines)
+        )])
+    expected = " ".join([*heading, *(" ".join(lines) for lines in texts)])
+    assert " ".join(text_of(content).split()) == expected
+
+
+def test_three_columns_are_read_one_after_the_other():
+    texts = [wrapped(SENTENCE * 4, name, 26) for name in ("One", "Two", "Three")]
+    assert " ".join(text_of(side_by_side(*texts, width=175)).split()) == " ".join(" ".join(lines) for lines in texts)
+
+
+def test_words_broken_at_the_end_of_a_column_are_joined():
+    lines = ["It begins here and has a hyphen-", "ated word and then another hy-", "phen in the next of its lines,",
+             "which are full, as in a news-", "paper."]
+    found = text_of(side_by_side(lines, lines))
+    assert " ".join(found.split()) == " ".join([
+        "It begins here and has a hyphenated word and then another hyphen in the next of its lines, which are full, "
+        "as in a newspaper."
+    ] * 2)
+
+
+def test_a_passage_of_a_column_is_where_the_column_is():
+    texts = [wrapped(SENTENCE * 9, "The left one"), wrapped(SENTENCE * 9, "The right one")]
+    left, right = (passage.positions[0] for passage in read("x.pdf", side_by_side(*texts)))
+    assert left[2] < right[1] and left[3] == pytest.approx(right[3], abs=1)
+
+
+@pytest.mark.parametrize("rows", [
+    [("delete a chat", "removes it for good"), ("keep it for now", "leaves all as it is"),
+     ("rename one of them", "gives it another name"), ("stop an answer", "keeps what was said"),
+     ("ask it again", "begins")],
+    [("12 May 2024 at 10", "14 June 2024 at 11")] * 6,
+    [("What does it cost to begin?", "Nothing for the first month."), ("May I bring a dog?", "Yes, on a lead."),
+     ("Who answers my questions here?", "Our own staff, by telephone."), ("Where is it?", "In the old town."),
+     ("When does it open?", "At nine, but on Sundays.")],
+    [("name", "what it is called by its owner"), ("size", "how large it is on the disk"), ("date", "when it was made"),
+     ("owner", "who may change it and who may not"), ("kind", "what is in it")],
+    [("read", "readable"), ("write", "writable"), ("delete", "deletable"), ("search", "searchable"), ("list", "listable")],
+    [("the first of two that are alike", "is what stands in the first row"),
+     ("the other one of two that are so", "is what stands in the other one")],
+])
+def test_a_table_of_words_is_read_row_by_row(rows):
+    assert text_of(side_by_side(*zip(*rows, strict=True))).split("\n") == [" ".join(row) for row in rows]
 
 
 def test_columns_of_a_text_are_no_rows():
