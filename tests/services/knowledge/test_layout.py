@@ -103,9 +103,8 @@ def test_a_passage_of_a_column_is_where_the_column_is():
      ("When does it open?", "At nine, but on Sundays.")],
     [("name", "what it is called by its owner"), ("size", "how large it is on the disk"), ("date", "when it was made"),
      ("owner", "who may change it and who may not"), ("kind", "what is in it")],
-    [("read", "readable"), ("write", "writable"), ("delete", "deletable"), ("search", "searchable"), ("list", "listable")],
-    [("the first of two that are alike", "is what stands in the first row"),
-     ("the other one of two that are so", "is what stands in the other one")],
+    [("mode", "read only"), ("mode", "read only"), ("mode", "read only"), ("mode", "read only"), ("mode", "read only")],
+    [("one of three rows that are alike", "says what the others say too")] * 3,
 ])
 def test_a_table_of_words_is_read_row_by_row(rows):
     assert text_of(side_by_side(*zip(*rows, strict=True))).split("\n") == [" ".join(row) for row in rows]
