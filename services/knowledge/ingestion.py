@@ -1,10 +1,12 @@
 """Parsing in the background: a document that waits is claimed under a lease, read, embedded, stored whole.
 
-Tenants take turns. Any process may do it. One that dies loses its leases, and another begins those documents
+Tenants take turns, and none has two documents under way in a process: a slow one holds up its own tenant's alone.
+Any process may do it. One that dies loses its leases, and another begins those documents
 anew; one that broke off three times has failed. A document is stored only by the process that still holds it.
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -29,11 +31,12 @@ from services.runs.values import this_process
 log = structlog.get_logger()
 
 ATTEMPTS = 3
+_AT_ONCE = 2  # documents under way in a process, each within its limits of time and memory
 
 _CLAIM = """UPDATE {dataset_document} SET owner = %s, lease_until = {now} + %s, attempts = attempts + 1,
     began_at = coalesce(began_at, {now}), progress_msg = 'being parsed' WHERE id = (
         SELECT id FROM {dataset_document}
-        WHERE run = 'RUNNING' AND (lease_until IS NULL OR lease_until < {now} OR owner = %s)
+        WHERE run = 'RUNNING' AND (lease_until IS NULL OR lease_until < {now} OR owner = %s) AND tenant_id <> %s
         ORDER BY CASE WHEN tenant_id > %s THEN 0 ELSE 1 END, tenant_id, update_time, id LIMIT 1{skip_locked})
     RETURNING id"""
 _WAITING = "SELECT count(*) FROM {dataset_document} WHERE run = 'RUNNING' " \
@@ -41,6 +44,7 @@ _WAITING = "SELECT count(*) FROM {dataset_document} WHERE run = 'RUNNING' " \
 _RENEW = "UPDATE {dataset_document} SET lease_until = {now} + %s WHERE run = 'RUNNING' AND owner = %s"
 _RELEASE = "UPDATE {dataset_document} SET owner = NULL, lease_until = NULL, attempts = attempts - 1 " \
            "WHERE run = 'RUNNING' AND owner = %s"
+_POSTPONE = _RELEASE + " AND id = %s"
 _PROGRESS = "UPDATE {dataset_document} SET progress = %s WHERE id = %s AND run = 'RUNNING' AND owner = %s"
 _END = """UPDATE {dataset_document} SET run = %s, progress = %s, progress_msg = %s, owner = NULL, lease_until = NULL,
     duration = {now} - coalesce(began_at, {now}) WHERE id = %s AND run = 'RUNNING' AND owner = %s"""
@@ -60,7 +64,7 @@ class Lost(Exception):
 
 
 class Ingestion:
-    """Parses documents until it is closed: one thread that works, one that keeps its leases.
+    """Parses documents until it is closed: two threads that work, one that keeps their leases.
 
     `embedding` finds the model that a dataset's vectors are made with, by its name; None where there is none.
     """
@@ -75,15 +79,17 @@ class Ingestion:
         self.owner = f"{this_process()}:{id(self):x}"
         self._embedding = embedding
         self._served = ""  # the tenant of the last document: the next one is another's, so that none waits for all
-        self._readers = ReaderProcesses(most=1)
+        self._tenants: set[str] = set()  # whose documents are parsed now
+        self._claiming = threading.Lock()
+        self._readers = ReaderProcesses(most=_AT_ONCE)
         self._woken = threading.Event()
         self._stopped = threading.Event()
-        self._worker = threading.Thread(target=self._work, name="ingestion", daemon=True)
+        self._workers = [self._new_worker() for _ in range(_AT_ONCE)]
         self._keeper = threading.Thread(target=self._keep, name="ingestion-keeper", daemon=True)
 
     def open(self) -> None:
-        self._worker.start()
-        self._keeper.start()
+        for thread in (*self._workers, self._keeper):
+            thread.start()
 
     def wake(self) -> None:
         """A document waits."""
@@ -93,20 +99,40 @@ class Ingestion:
         """Stop, and leave to others what is under way."""
         self._stopped.set()
         self._woken.set()
-        for thread in (self._worker, self._keeper):
+        deadline = time.monotonic() + 5
+        for thread in (self._keeper, *self._workers):
             if thread.is_alive():
-                thread.join(5)
+                thread.join(max(deadline - time.monotonic(), 0))
         self._readers.close()
 
     def step(self) -> str | None:
         """Parse one document that waits, to its end; its id, or None where none waits."""
-        with connection(), transaction():
-            # what it has already is left from a step that met trouble: its lease is kept and would never run out
-            rows = fetch(_CLAIM, [self.owner, self.settings.lease, self.owner, self._served])
-            document = DatasetDocument.get_by_id(rows[0][0]) if rows else None
+        document = self._claim()
         if document is None:
             return None
-        self._served = document.tenant_id
+        try:
+            self._finish(document)
+        finally:
+            with self._claiming:
+                self._tenants.remove(document.tenant_id)
+        return str(document.id)
+
+    def _claim(self) -> DatasetDocument | None:
+        """A document that waits, of a tenant of whom none is under way here."""
+        with self._claiming:
+            other = next(iter(self._tenants), "")
+            with connection(), transaction():
+                # what is ours and not the other worker's is left from a step that met trouble: its lease is kept
+                # and would never run out
+                rows = fetch(_CLAIM, [self.owner, self.settings.lease, self.owner, other, self._served])
+                document = DatasetDocument.get_by_id(rows[0][0]) if rows else None
+            if document is not None:
+                self._served = document.tenant_id
+                self._tenants.add(document.tenant_id)
+        return document
+
+    def _finish(self, document: DatasetDocument) -> None:
+        """Parse a claimed document to its end, and tell it."""
         if document.attempts > 1:
             self._observer.document_lease_lost()
         try:
@@ -115,7 +141,6 @@ class Ingestion:
             log.info("a document was taken away while it was parsed", document_id=document.id)
             result = Parsed.LOST
         self._observer.document_ended(result)
-        return str(document.id)
 
     def _parse(self, document: DatasetDocument) -> Parsed:
         if document.attempts > ATTEMPTS:
@@ -133,7 +158,7 @@ class Ingestion:
             return Parsed.DONE
         except Unavailable as error:
             log.warning("documents wait: none can be read now", reason=error.message)
-            self._with_connection(_RELEASE, [self.owner])
+            self._with_connection(_POSTPONE, [self.owner, document.id])
             self._stopped.wait(self.settings.poll)
             return Parsed.POSTPONED
         except ChatkeepError as error:
@@ -170,6 +195,9 @@ class Ingestion:
             if not change(_END, [run, progress, message, document.id, self.owner]):
                 raise Lost
 
+    def _new_worker(self) -> threading.Thread:
+        return threading.Thread(target=self._work, name="ingestion", daemon=True)
+
     def _work(self) -> None:
         while not self._stopped.is_set():
             try:
@@ -183,9 +211,10 @@ class Ingestion:
     def _keep(self) -> None:
         """Renew the leases; a worker that died of a bug is begun anew, and its document's attempts are counted."""
         while not self._stopped.wait(self.settings.lease / 3):
-            if not self._worker.is_alive():
-                self._worker = threading.Thread(target=self._work, name="ingestion", daemon=True)
-                self._worker.start()
+            for place, worker in enumerate(self._workers):
+                if not worker.is_alive():
+                    self._workers[place] = self._new_worker()
+                    self._workers[place].start()
             self._with_connection(_RENEW, [self.settings.lease, self.owner])
             self._count()
         self._with_connection(_RELEASE, [self.owner])

@@ -1,7 +1,8 @@
 """From bytes to the text that they surely are. What isn't text is named and refused.
 
 An encoding that isn't said is never guessed: tried on short texts in twenty languages, the best guesser was
-wrong in one of five, and a wrong letter can't be told from a right one afterwards.
+wrong in one of five, and a wrong letter can't be told from a right one afterwards. ISO-2022-JP says what it is by its
+escapes. UTF-7 is no encoding here, as in browsers: it hides markup in plain text.
 """
 
 import codecs
@@ -28,7 +29,10 @@ _KINDS: tuple[tuple[bytes, str], ...] = (
     (b"ID3\x04", "an audio file"),
 )
 _CHARSETS = {  # what a page calls them, as browsers understand it; no codec but these
-    **{name: name for name in ("big5", "big5-hkscs", "cp866", "euc-jp", "gb18030", "iso-2022-jp", "koi8-r", "koi8-u")},
+    **{name: name for name in ("big5", "big5-hkscs", "cp866", "euc-jp", "gb18030", "koi8-r", "koi8-u")},
+    **{f"iso-2022-jp-{number}": f"iso2022_jp_{number}" for number in (1, 2, 3, 2004)},
+    **dict.fromkeys(("iso-2022-jp", "csiso2022jp"), "iso2022_jp_ext"),
+    **dict.fromkeys(("iso-2022-kr", "csiso2022kr"), "iso2022_kr"), **dict.fromkeys(("hz-gb-2312", "hz"), "hz"),
     **{f"windows-{number}": f"cp{number}" for number in (874, *range(1250, 1259))},
     **{f"iso-8859-{number}": f"iso8859-{number}" for number in (*range(2, 9), 10, 13, 14, 15, 16)},
     **dict.fromkeys(("iso-8859-1", "iso8859-1", "latin1", "latin-1", "ascii", "us-ascii", "cp1252"), "cp1252"),
@@ -37,6 +41,8 @@ _CHARSETS = {  # what a page calls them, as browsers understand it; no codec but
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987"), "cp949"),
     "iso-8859-9": "cp1254", "iso-8859-11": "cp874", "tis-620": "cp874", "cp1251": "cp1251", "macintosh": "mac-roman",
 }
+_ESCAPES = (("iso-2022-", b"\x1b"), ("csiso2022", b"\x1b"), ("hz", b"~"))  # of the charsets that write all in ASCII
+_JAPANESE = re.compile(rb"\x1b(?:\$[@B]|\([IJ])")  # where ISO-2022-JP leaves ASCII
 _HTML_NAMES = (".html", ".htm", ".xhtml")
 _HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html[\s>])", re.IGNORECASE | re.DOTALL
@@ -81,17 +87,38 @@ def _marked(content: bytes) -> str | None:
 
 
 def _unmarked(name: str, content: bytes) -> str:
+    charset = _charset(name, content)
+    if content.isascii():
+        return _unescaped(content, charset)
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         if b"\x00" in content:
             raise _not_text() from error
-        declared = _DECLARED.search(content[:_START]) if is_html(name, content) else None
-        if declared is None:
+        if not charset:
             raise Unreadable(
                 f"The file isn't UTF-8 (byte {error.start + 1}) and doesn't say what it is; {_SAVE}."
             ) from error
-        return _declared(content, (declared[1] or declared[2]).decode())
+        return _declared(content, charset)
+
+
+def _charset(name: str, content: bytes) -> str:
+    """What a page says that it is; nothing where it says nothing, or is no page."""
+    declared = _DECLARED.search(content[:_START]) if is_html(name, content) else None
+    return (declared[1] or declared[2]).decode() if declared else ""
+
+
+def _unescaped(content: bytes, charset: str) -> str:
+    """The text of bytes that are ASCII, and with escapes other letters."""
+    for prefix, escape in _ESCAPES:
+        if charset.lower().startswith(prefix) and escape in content:
+            return _declared(content, charset)
+    if not _JAPANESE.search(content):
+        return content.decode()
+    try:
+        return content.decode("iso2022_jp_ext")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"The file has escapes of ISO-2022-JP and can't be read as that; {_SAVE}.") from error
 
 
 def _declared(content: bytes, charset: str) -> str:

@@ -1,4 +1,4 @@
-"""The elements of a page as browsers see them: which are shown, and what one says as a line, code or table."""
+"""The elements of a page as browsers see them: which are shown, and what one says as a line or code."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,13 @@ _UNSEEN = frozenset({
     "head", "title", "script", "style", "template", "noframes", "noembed", "iframe", "object", "audio", "video",
     "canvas", "datalist", "annotation", "annotation-xml",
 })
-_HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_HIDING = {
+    "display": ("none",), "visibility": ("hidden", "collapse"), "content-visibility": ("hidden",),
+}
+_OPAQUE = re.compile(  # in a style: a comment, or what may hold a `;` that ends no declaration
+    r"""(?P<comment>/\*.*?(?:\*/|\Z))|"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|[(\[{][^)\]}]*[)\]}]?|\\.""", re.DOTALL
+)
+_IMPORTANT = re.compile(r"!\s*important$")
 _CODE = ("code", "kbd", "samp")
 _TARGET = re.compile(r"(?:https?://|mailto:)[^\s()<>]{1,300}", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\r\n\f\xa0]+")
@@ -71,8 +77,17 @@ def is_seen(node: LexborNode) -> bool:
     return not attributes or not (
         (attributes.get("hidden", "until-found") or "") != "until-found"
         or attributes.get("aria-hidden") == "true"
-        or _HIDDEN_STYLE.search(attributes.get("style") or "")
+        or _hides(attributes.get("style") or "")
     )
+
+
+def _hides(style: str) -> bool:
+    """Whether a `style` attribute hides its element; of two declarations the important or the last one counts."""
+    declarations = _OPAQUE.sub(lambda part: " " if part["comment"] else "_", style.lower()).split(";")
+    pairs = [(name.strip(), value.strip()) for name, _, value in (each.partition(":") for each in declarations)]
+    pairs.sort(key=lambda pair: bool(_IMPORTANT.search(pair[1])))
+    values = {name: _IMPORTANT.sub("", value).strip() for name, value in pairs}
+    return any(values.get(name) in hiding for name, hiding in _HIDING.items())
 
 
 class Line:
@@ -166,29 +181,8 @@ def listing(pre: LexborNode) -> str:
     return f"{fence}\n{code}\n{fence}" if code.strip() else ""
 
 
-def table(node: LexborNode) -> str:
-    """A table's caption and rows; nothing where it only lays out a page: one column, or parts in its cells."""
-    captions, rows = list[str](), list[list[str]]()
-    for part in _children(node):
-        if part.tag == "caption":
-            captions.append(line_of(part))
-        for row in _children(part) if part.tag != "caption" else ():
-            cells = list[str]()
-            for cell in _children(row):
-                line = Line()
-                walk(cell, line)
-                if line.has_parts:
-                    return ""
-                cells.append(words(line.taken()).replace("|", r"\|"))
-            if any(cells):
-                rows.append(cells)
-    if max(map(len, rows), default=0) < 2:
-        return ""
-    lines = [f"| {' | '.join(row)} |" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
-    return "\n".join([*(f"{caption}\n" for caption in captions), *lines])
-
-
-def _children(node: LexborNode) -> Iterator[LexborNode]:
+def children_of(node: LexborNode) -> Iterator[LexborNode]:
+    """The elements in a node that a browser shows."""
     child = node.child
     while child is not None:
         if is_seen(child):

@@ -17,12 +17,12 @@ from services.knowledge.parsing.elements import (
     is_seen,
     line_of,
     listing,
-    table,
     too_deep,
     walk,
     words,
 )
 from services.knowledge.parsing.passages import TITLE_LENGTH, Heading
+from services.knowledge.parsing.tables import table
 
 _LISTS = frozenset({"ul", "ol", "menu", "dir", "dl"})
 _WHOLE = _LISTS | {"blockquote"}  # one block with all that is in it

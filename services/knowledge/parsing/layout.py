@@ -1,14 +1,15 @@
-"""From lines with places to paragraphs: what was broken to fit the page is joined, other line ends are kept."""
+"""From lines with places to paragraphs: what was broken to fit is joined, rows and other line ends are kept."""
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 from statistics import quantiles
 
 _WIDER = 1.3  # times the usual distance of two lines: a new paragraph
 _APART = 2  # times the height of a line: one too, however usual
 _TALLER = 1.15  # times the height of the line before: a heading begins or ends
+_GAPS = 20  # of a row; those of two are compared with one another
 _INDENT = 0.7  # of a line's height
 _BULLET = re.compile(r"(?:[•◦▪●■·‣–—*-]|\(?(?:\d{1,3}|[a-zA-Z])[.)]|\d{1,2}(?:\.\d{1,2}){1,3})\s")
 _SENTENCE_END = re.compile(r"[.!?:…。！？]['\"”’»)\]]*$")
@@ -25,10 +26,54 @@ class Line:
     top: float
     bottom: float
     is_hyphenated: bool = False
+    cells: tuple["Line", ...] = ()  # its parts, where there is more room between them than it is high
+    is_row: bool = False  # whether it begins a row of a table
 
     @property
     def height(self) -> float:
         return self.bottom - self.top
+
+
+def with_rows(lines: Sequence[Line]) -> Iterator[Line]:
+    """A page's lines, those marked that begin a row: where empty places of two neighbours lie below one another."""
+    rows = rows_of(lines)
+    gaps = [gaps_of(row) for row in rows]
+    is_below = [False, *(_share(*pair) for pair in pairwise(gaps)), False]
+    for row, before, after in zip(rows, is_below, is_below[1:], strict=False):
+        yield replace(row[0], is_row=before or after)
+        yield from row[1:]
+
+
+def rows_of(lines: Sequence[Line]) -> list[list[Line]]:
+    """Lines, those that stand side by side together."""
+    rows: list[list[Line]] = []
+    for line in lines:
+        if rows and _is_beside(rows[-1][-1], line):
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return rows
+
+
+def cells_of(row: Sequence[Line]) -> list[Line]:
+    """The parts of a row from left to right."""
+    return [cell for line in row for cell in line.cells or (line,)]
+
+
+def _is_beside(line: Line, after: Line) -> bool:
+    """Whether a line goes on to the right, as far as its places say."""
+    return after.left >= line.right and abs(after.bottom - line.bottom) < min(line.height, after.height) / 4
+
+
+def gaps_of(row: Sequence[Line]) -> list[tuple[float, float]]:
+    """From where to where a row is empty, where that is more than it is high; the first few."""
+    pairs = pairwise(cells_of(row))
+    gaps = ((cell.right, after.left) for cell, after in pairs if after.left - cell.right > cell.height)
+    return list(islice(gaps, _GAPS))
+
+
+def _share(gaps: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]) -> bool:
+    return any(left < right_of and left_of < right for left, right in gaps for left_of, right_of in others)
 
 
 def paragraphs_of(lines: Sequence[Line]) -> Iterator[list[Line]]:
@@ -94,7 +139,11 @@ def _right_edge(column: Sequence[Line], page: Sequence[Line]) -> float:
 
 def _before(text: str, line: Line, after: Line, edge: float) -> str:
     """What stands before the next line: the text, and a space, a line end or nothing."""
-    if _is_broken_by_hand(line, after, edge):
+    if after.is_row:
+        return f"{text}\n"
+    if _is_beside(line, after):
+        return f"{text} "
+    if is_broken_by_hand(line, after, edge):
         return f"{text}\n"
     if line.is_hyphenated or re.search(r"[^\W\d_]-$", text):
         return text[:-1] if after.words[0].islower() else text
@@ -103,7 +152,7 @@ def _before(text: str, line: Line, after: Line, edge: float) -> str:
     return f"{text} "
 
 
-def _is_broken_by_hand(line: Line, after: Line, edge: float) -> bool:
+def is_broken_by_hand(line: Line, after: Line, edge: float) -> bool:
     """Whether a line ends though the next word had room in it, or the next one begins like an item."""
     if line.is_hyphenated:
         return False

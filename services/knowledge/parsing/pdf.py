@@ -6,19 +6,23 @@ pdfium says which characters stand where; `layout` makes paragraphs of them.
 import ctypes
 import re
 import threading
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from math import floor
+from math import floor, inf
 
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfBookmark, PdfDocument, PdfiumError, PdfPage, PdfTextPage
 
 from services.errors import Unreadable
-from services.knowledge.parsing.layout import Line, join, paragraphs_of, rectangles
+from services.knowledge.parsing.columns import in_reading_order
+from services.knowledge.parsing.layout import Line, join, paragraphs_of, rectangles, with_rows
 from services.knowledge.parsing.passages import TITLE_LENGTH, Passage, pack
+
+_Area = tuple[float, float, float, float]  # left, right, top, bottom, in points from the page's top left corner
 
 PAGES = 5_000
 _BOOKMARKS = 20_000
@@ -74,7 +78,8 @@ def _passages(document: PdfDocument) -> Iterator[Passage]:
         sections = [_Section(path)]
         try:
             with closing(document[index]) as page, closing(page.get_textpage()) as textpage:
-                sections = _sections(page, list(_lines(page, textpage)), marks[index], path)
+                lines = list(with_rows(in_reading_order(list(_lines(page, textpage)))))
+                sections = _sections(page, lines, marks[index], path)
         except PdfiumError:
             broken += 1  # the others can still be read
         path = sections[-1].path
@@ -122,29 +127,72 @@ def _lines(page: PdfPage, textpage: PdfTextPage) -> Iterator[Line]:
     if len(_MEANINGLESS.findall(text)) * 2 > len(text):
         return
     for match in _LINE.finditer(text):
-        found = match[0]
-        is_hyphenated = found[-1] in "\x02\xad"
-        words = " ".join(found.translate(_REPLACED).split()) + ("-" if is_hyphenated else "")
+        words, is_hyphenated = _words(match[0])
         if words:
-            yield Line(words, *_area(page, textpage, match.start(), len(found)), is_hyphenated)
+            pieces = _pieces(page, textpage, match.start(), len(match[0]))
+            line = Line(words, *_around(pieces), is_hyphenated)
+            gaps = list(_gaps(pieces, line.height))
+            yield replace(line, cells=_cells(page, textpage, match, line, gaps)) if gaps else line
 
 
-def _area(page: PdfPage, textpage: PdfTextPage, begin: int, count: int) -> tuple[float, float, float, float]:
-    """Left, right, top and bottom of a line, in points from the page's top left corner.
+def _words(found: str) -> tuple[str, bool]:
+    """What a line says, and whether a word is broken at its end."""
+    is_hyphenated = found[-1:] in ("\x02", "\xad")
+    return " ".join(found.translate(_REPLACED).split()) + ("-" if is_hyphenated else ""), is_hyphenated
 
-    The first letter's whole box is in it: of letters alone, a line without ascenders would be lower.
+
+def _pieces(page: PdfPage, textpage: PdfTextPage, begin: int, count: int) -> list[_Area]:
+    """The areas of a line's pieces.
+
+    The first letter's whole box is one: of letters alone, a line without ascenders would be lower.
     """
-    corners = []
+    pieces = []
     loose = pdfium.FS_RECTF()
     if pdfium.FPDFText_GetLooseCharBox(textpage.raw, begin, loose):
-        corners += [_from_top_left(page, loose.left, loose.top), _from_top_left(page, loose.right, loose.bottom)]
+        pieces.append(_area(page, loose.left, loose.top, loose.right, loose.bottom))
     left, top, right, bottom = (ctypes.c_double() for _ in range(4))
     for index in range(pdfium.FPDFText_CountRects(textpage.raw, begin, count)):
         if pdfium.FPDFText_GetRect(textpage.raw, index, left, top, right, bottom):
-            corners.append(_from_top_left(page, left.value, top.value))
-            corners.append(_from_top_left(page, right.value, bottom.value))
-    xs, ys = zip(*corners, strict=True) if corners else ((0.0,), (0.0,))
+            pieces.append(_area(page, left.value, top.value, right.value, bottom.value))
+    return pieces
+
+
+def _area(page: PdfPage, left: float, top: float, right: float, bottom: float) -> _Area:
+    xs, ys = zip(_from_top_left(page, left, top), _from_top_left(page, right, bottom), strict=True)
     return min(xs), max(xs), min(ys), max(ys)
+
+
+def _around(pieces: Sequence[_Area]) -> _Area:
+    lefts, rights, tops, bottoms = zip(*pieces, strict=True) if pieces else ((0.0,),) * 4
+    return min(lefts), max(rights), min(tops), max(bottoms)
+
+
+def _gaps(pieces: Sequence[_Area], width: float) -> Iterator[tuple[float, float]]:
+    """From where to where nothing stands between the pieces, if that is wider."""
+    reached = inf
+    for left, right, _, _ in sorted(pieces):
+        if left - reached > width:
+            yield reached, left
+        reached = right if reached == inf else max(reached, right)
+
+
+def _cells(
+    page: PdfPage, textpage: PdfTextPage, match: re.Match[str], line: Line, gaps: Sequence[tuple[float, float]]
+) -> tuple[Line, ...]:
+    """The parts of a line between its gaps; none where its letters don't go from left to right."""
+    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
+    said, part = [""] * (len(gaps) + 1), 0
+    for index, letter in enumerate(match[0], match.start()):
+        if not letter.isspace() and pdfium.FPDFText_GetCharBox(textpage.raw, index, left, right, bottom, top):
+            place, _ = _from_top_left(page, (left.value + right.value) / 2, top.value)
+            before, part = part, bisect_left(gaps, (place, 0.0))
+            if part < before:
+                return ()
+        said[part] += letter
+    lefts, rights = [line.left, *(end for _, end in gaps)], [*(begin for begin, _ in gaps), line.right]
+    parts = zip(map(_words, said), lefts, rights, strict=True)
+    cells = [Line(words, begin, end, line.top, line.bottom, is_last) for (words, is_last), begin, end in parts]
+    return tuple(cells) if all(cell.words for cell in cells) else ()
 
 
 def _from_top_left(page: PdfPage, x: float, y: float) -> tuple[float, float]:

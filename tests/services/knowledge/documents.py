@@ -11,7 +11,7 @@ from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import getSampleStyleSheet
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
-from reportlab.platypus import BaseDocTemplate, Frame, PageTemplate, Paragraph
+from reportlab.platypus import BaseDocTemplate, Flowable, Frame, PageTemplate, Paragraph, SimpleDocTemplate
 
 BODY = getSampleStyleSheet()["BodyText"]
 
@@ -67,6 +67,13 @@ def in_columns(*paragraphs: str) -> bytes:
     BaseDocTemplate(file, pageTemplates=[PageTemplate(frames=frames)]).build(
         [Paragraph(text, BODY) for text in paragraphs]
     )
+    return file.getvalue()
+
+
+def typeset(*parts: Flowable) -> bytes:
+    """A PDF of these parts, one below the other."""
+    file = io.BytesIO()
+    SimpleDocTemplate(file, pagesize=A4).build(list(parts))
     return file.getvalue()
 
 

@@ -199,6 +199,64 @@ def test_reads_text_and_markdown_as_they_are_written(name, text, expected, encod
     assert read(name, text.encode(encoding)) == expected
 
 
+ESCAPED = [
+    ("iso-2022-jp", "iso2022_jp", "日本語のテキスト ~ abc"), ("ISO-2022-JP", "iso2022_jp_ext", "ｶﾀｶﾅ と \u00a5"),
+    ("csISO2022JP", "iso2022_jp", "日本語"), ("iso-2022-jp-2", "iso2022_jp_2", "日本 한국"),
+    ("iso-2022-jp-3", "iso2022_jp_3", "日本語①"), ("ISO-2022-KR", "iso2022_kr", "한국어 글 ~"),
+    ("csiso2022kr", "iso2022_kr", "한국어"), ("hz-gb-2312", "hz", "中文 ~ text"), ("HZ", "hz", "中文"),
+]
+
+
+@pytest.mark.parametrize(("charset", "codec", "text"), ESCAPED)
+@pytest.mark.parametrize("markup", [
+    "<meta charset={}><p>{}", "<html><META CHARSET='{}'/><p>{}",
+    "<?xml version='1.0' encoding='{}'?><html><p>{}</html>",
+    '<meta http-equiv="Content-Type" content="text/html; charset={}"><p>{}',
+])
+def test_reads_letters_written_as_ascii_in_the_encoding_that_a_page_says(charset, codec, text, markup):
+    content = markup.format(charset, text).encode(codec)
+    assert content.isascii()
+    assert read("x.html", content) == [Passage(text)]
+
+
+@pytest.mark.parametrize(("codec", "text"), [
+    ("iso2022_jp", "日本語のテキスト"), ("iso2022_jp", "plain first\nthen 日本\nand plain"), ("iso2022_jp_ext", "ｶﾀｶﾅ"),
+    ("iso2022_jp", "1000\u00a5"),
+])
+@pytest.mark.parametrize("name", ["x.txt", "x.md", "x", "x.html"])
+def test_knows_iso_2022_jp_by_its_escapes(codec, text, name):
+    content = text.encode(codec)
+    assert content.isascii()
+    [passage] = read(name, content)
+    assert passage.content == (" ".join(text.split()) if name == "x.html" else text)
+
+
+@pytest.mark.parametrize(("name", "content", "reason"), [
+    ("x.txt", b"\x1b$BF|K\x1b(B", "ISO-2022-JP"),
+    ("x.txt", b"\x1b$B\x7f\x7f\x1b(B", "ISO-2022-JP"),
+    ("x.html", b"<meta charset=iso-2022-jp><p>\x1b$BF|K\x1b(B", "iso-2022-jp"),
+    ("x.html", b"<meta charset=iso-2022-cn><p>\x1b$)A\x0eVPND\x0f", "iso-2022-cn"),
+    ("x.html", b"<meta charset=hz-gb-2312><p>~{V", "hz-gb-2312"),
+])
+def test_refuses_escapes_that_it_cannot_read(name, content, reason):
+    assert reason in refusal(name, content)
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("x.txt", "+ZeVnLIqe- +AGE-"), ("x.html", "<p>+ZeVnLIqe-</p>"), ("x.html", "<meta charset=utf-7><p>+ADw-b+AD4-"),
+    ("x.txt", "~{VPND~} in a text that doesn't say HZ"), ("x.html", "<meta charset=utf-8><p>~{VPND~}"),
+    ("x.html", "<meta charset=iso-2022-cn><p>plain ~ text"), ("build.log", "\x1b[31mred\x1b(B\x1b[m plain"),
+    ("x.md", "a charset=iso-2022-kr that is only \x1b named"),
+])
+def test_takes_no_other_ascii_for_escapes(name, content):
+    [passage] = read(name, content.encode())
+    assert passage.content in content
+
+
+def test_refuses_a_page_that_says_utf_7_and_is_not_utf_8():
+    assert "utf-7" in refusal("x.html", b"<meta charset=utf-7><p>+ADw-\xff")
+
+
 def test_knows_no_charset_that_python_does_not():
     assert all(codecs.lookup(codec) for codec in decoding._CHARSETS.values())
 

@@ -1,6 +1,7 @@
 """A page becomes what its reader sees: headings, paragraphs, lists, tables; nothing that is hidden."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,37 @@ def test_shows_nothing_hidden_and_all_that_stands_beside_it(hidden):
         assert "after" in shown_body(f"<p>before</p>{hidden} after")
 
 
+@pytest.mark.parametrize("style", [
+    "display:none", "display : none !important", "DISPLAY:NONE", "color: red; display: none; margin: 0",
+    "display:\tnone\n", ";;display:none", "color: red; /* why */ display/**/:/* not */none", "visibility: hidden",
+    "visibility:collapse", "Content-Visibility: hidden", "display: block; display: none", "display: none /* end",
+    "display: none ! important; display: block", "background: url(a;b); display: none",
+    "content: 'it\\'s;'; display: none",
+])
+def test_a_style_that_hides_an_element_hides_it(style):
+    assert shown_body(f'<p>before</p><div style="{style}">SECRET</div>') == "before"
+
+
+@pytest.mark.parametrize("style", [
+    "-webkit-backface-visibility: hidden", "backface-visibility:hidden", "overflow: hidden", "overflow-x:hidden",
+    "--my-display: none", "--visibility:hidden", "content-visibility: auto", "visibility: visible", "display:block",
+    "list-style-display: none", "display: none; display: block", "display:none;display:flex!important",
+    "/* display: none */", "/* visibility: hidden; */ color: red", "content: 'a; display: none; b'",
+    "background: url(data:image/svg+xml;display:none)", "font-family: display, none", "display: nonesuch", "display",
+    "animation: display:none", "border-style: none", "dis/**/play: none",
+    "transition: visibility 0s; pointer-events: none",
+])
+def test_a_style_that_hides_nothing_loses_no_word(style):
+    assert shown_body(f'<p>before</p><div style="{style}">after</div>') == "before\n\nafter"
+
+
+@pytest.mark.parametrize("style", ["(", "'", '\\"', "/*", "/**/", ";:", "((", "('", "display:none", "\\\\"])
+def test_reads_a_style_however_long_in_time_that_is_linear(style):
+    begun = time.process_time()
+    read("x.html", f"<p style='{style.replace(chr(39), '&#39;') * 300_000}'>a</p>b".encode())
+    assert time.process_time() - begun < 5
+
+
 @pytest.mark.parametrize(("markup", "content"), [
     ("<p>one\n  two<br>three</p>four<div>five</div>six", "one two\nthree\n\nfour\n\nfive\n\nsix"),
     ("<ul><li>a<li><p>b<p>c<ol start=9><li>d<li>e</ol><li>f</ul>", "- a\n- b\n  c\n  9. d\n  10. e\n- f"),
@@ -75,7 +107,7 @@ def test_writes_what_stands_in_a_page(markup, content):
 def test_keeps_a_table_readable():
     rows = "<thead><tr><th>Name<th>Price</thead><tr><td>A|B<td><p>1 €</p><p>net</p><tr><td colspan=2>free"
     assert shown_body(f"<table><caption>Prices</caption>{rows}</table>") == (
-        "Prices\n\n| Name | Price |\n| --- | --- |\n| A\\|B | 1 € net |\n| free |"
+        "Prices\n\n| Name | Price |\n| --- | --- |\n| A\\|B | 1 € net |\n| free | free |"
     )
 
 

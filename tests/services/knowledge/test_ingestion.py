@@ -13,7 +13,7 @@ from conf.settings import IngestSettings, Settings
 from db.database import change, connection, transaction
 from db.models import Dataset, DatasetDocument
 from db.text_index import search_text
-from services.errors import ModelFailure
+from services.errors import ModelFailure, Unavailable
 from services.events import ErrorCode
 from services.knowledge import chunks
 from services.knowledge.datasets import DatasetService, lock_dataset
@@ -79,6 +79,96 @@ def test_a_tenant_with_one_document_does_not_wait_for_all_of_another(store: Sett
             waiting[DocumentService.put(Principal(tenant), made.id, f"{n}.txt", b"A zebra.")[0].id] = tenant
     order = [waiting[str(ingestion.step())] for _ in waiting]
     assert order == ["a few", "many", "zoo", "a few", "many", "many", "many", "many"]
+
+
+class Held:
+    """An embedding model that waits for the test where a text is slow, and can't be had where one is lost."""
+
+    name = "held"
+
+    def __init__(self) -> None:
+        self.begun, self.free = threading.Event(), threading.Event()
+
+    def embed(self, texts: Sequence[str]) -> list["array[float]"]:
+        if "lost" in "".join(texts):
+            raise Unavailable("not now")
+        if "slow" in "".join(texts):
+            self.begun.set()
+            assert self.free.wait(20)
+        return [array("f", [1.0, 2.0]) for _ in texts]
+
+
+def put_for(tenant: str, *names: str) -> list[DatasetDocument]:
+    """Documents whose text is their name, in a new dataset of this tenant."""
+    owner = Principal(tenant)
+    made = DatasetService.create(owner, "docs", embedding_model="held")
+    return [DocumentService.put(owner, made.id, name, name.encode())[0] for name in names]
+
+
+def now_of(document: DatasetDocument) -> DatasetDocument:
+    return DocumentService.get(Principal(document.tenant_id), document.dataset_id, document.id)
+
+
+@pytest.fixture
+def held(store: Settings) -> Iterator[Held]:
+    model = Held()
+    yield model
+    model.free.set()
+
+
+def test_a_quick_document_does_not_wait_for_the_slow_ones_of_another_tenant(held: Held) -> None:
+    slow = put_for("acme", "slow1", "slow2", "slow3")
+    with closing(Ingestion(QUICK, lambda name: held)) as ingestion:
+        ingestion.open()
+        assert held.begun.wait(10)
+        quick = put_for("zoo", "a", "b") + put_for("aaa", "c")
+        ingestion.wake()
+        wait_until(lambda: {now_of(document).run for document in quick} == {"DONE"})
+        assert [bool(now_of(document).owner) for document in slow] == [True, False, False], "one at a time a tenant"
+        held.free.set()
+        wait_until(lambda: {now_of(document).run for document in slow} == {"DONE"})
+
+
+def test_a_document_that_is_put_off_leaves_the_other_ones_their_worker(held: Held) -> None:
+    [slow], [lost] = put_for("acme", "slow"), put_for("zoo", "lost")
+    with closing(Ingestion(QUICK, lambda name: held)) as ingestion:
+        parsing = threading.Thread(target=ingestion.step)
+        parsing.start()
+        assert held.begun.wait(10)
+        assert ingestion.step() == lost.id
+        assert (now_of(lost).owner, now_of(lost).attempts) == (None, 0)
+        assert (now_of(slow).owner, now_of(slow).attempts) == (ingestion.owner, 1)
+        held.free.set()
+        parsing.join(20)
+    assert now_of(slow).run == "DONE"
+
+
+def test_a_tenant_whose_document_met_a_bug_is_served_again(held: Held) -> None:
+    [document] = put_for("acme", "a")
+    with closing(Ingestion(QUICK, lambda name: 1 / 0)) as ingestion:
+        with pytest.raises(ZeroDivisionError):
+            ingestion.step()
+        ingestion._embedding = lambda name: held
+        assert ingestion.step() == document.id
+    assert now_of(document).run == "DONE"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_dies_is_replaced_while_the_other_one_works(held: Held) -> None:
+    [slow], bugs = put_for("acme", "slow"), [ZeroDivisionError("a bug"), ZeroDivisionError("again")]
+
+    def model_or_bug(name: str) -> Held:
+        if held.begun.is_set() and bugs:
+            raise bugs.pop()
+        return held
+
+    with closing(Ingestion(IngestSettings(poll=0.05, lease=1), model_or_bug)) as ingestion:
+        ingestion.open()
+        assert held.begun.wait(10)
+        [other] = put_for("zoo", "other")
+        wait_until(lambda: now_of(other).run == "DONE")
+        assert (now_of(other).attempts, now_of(slow).run) == (3, "RUNNING")
+        held.free.set()
 
 
 def test_nobody_waits_for_a_datasets_row_while_the_words_of_a_document_are_made(
