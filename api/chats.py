@@ -18,8 +18,8 @@ from api.chat_fields import (
     refuse_tenant,
     with_parameters,
 )
-from api.deletions import Report, report
 from api.described import EXAMPLE_IDS, described
+from api.reports import Report, report
 from api.responses import Advised, Chat, build_chat_response, success
 from db.models import Dialog
 from services.chat_advice import warnings

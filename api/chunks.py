@@ -10,9 +10,9 @@ from api.app_state import chatkeep
 from api.auth import authenticate, principal
 from api.body import VISIBLE, Flag, IdList, Paging, flag, ids_of, paging, read_object
 from api.datasets import text_of
-from api.deletions import Deleted, report
 from api.described import EXAMPLE_IDS, described
 from api.documents import _own_the_dataset, _take_dataset_id, dataset
+from api.reports import Deleted, report
 from api.responses import dumps, success
 from db.models import DatasetChunk, DatasetDocument
 from services.errors import InvalidArgument

@@ -10,8 +10,8 @@ from api.app_state import chatkeep
 from api.auth import authenticate, principal
 from api.body import VISIBLE, Deletion, descending, ids_of, paging, read_object
 from api.chats import Listing, order_field
-from api.deletions import Report, report
 from api.described import EXAMPLE_IDS, described
+from api.reports import Report, report
 from api.responses import Advised, Times, dumps, envelope, success, times
 from db.models import Dataset
 from services.errors import InvalidArgument, InvalidData

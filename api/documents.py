@@ -1,5 +1,6 @@
 """Documents of a dataset over RAGFlow's API: upload, parse, follow, replace, read, delete."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -12,13 +13,14 @@ from api.auth import authenticate, principal
 from api.body import Deletion, Id, descending, ids_of, paging, read_files, read_object
 from api.chats import Listing, order_field
 from api.datasets import FileName
-from api.deletions import Deleted, Report, report
 from api.described import EXAMPLE_IDS, described
+from api.reports import Deleted, Report, report
 from api.responses import Times, http_date, success, times
 from db.models import Dataset, DatasetDocument
 from services.errors import InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
 from services.knowledge.documents import DocumentService
+from services.principal import Principal
 
 blueprint = Blueprint("documents", __name__, url_prefix="/api/v1/datasets/<dataset_id>")
 blueprint.before_request(authenticate)
@@ -173,7 +175,7 @@ def delete_many() -> Response:
 @described(Report, body=DocumentIds, example={"document_ids": [EXAMPLE_IDS["document_id"]]})
 def parse() -> Response:
     """Have documents parsed in the background; one that was parsed before is parsed again."""
-    return _turn(DocumentService.start)
+    return _turn(DocumentService.start, "parsed")
 
 
 @blueprint.delete("/chunks")
@@ -181,16 +183,17 @@ def parse() -> Response:
 @described(Report, body=DocumentIds, example={"document_ids": [EXAMPLE_IDS["document_id"]]})
 def stop() -> Response:
     """Cancel the parsing of documents; passages that they had before stay."""
-    return _turn(DocumentService.stop)
+    return _turn(DocumentService.stop, "stopped")
 
 
-def _turn(change: Any) -> Response:
+def _turn(change: Callable[[Principal, str, list[str]], set[str]], verb: str) -> Response:
+    """`verb` is RAGFlow's word for it."""
     ids = ids_of(read_object(), "document_ids")
     if not ids:
         raise InvalidData("`document_ids` is required")
     answer = report(
         ids, lambda wanted: change(principal(), dataset().id, wanted), "document", NOT_THERE,
-        done=lambda count: {"success_count": count},
+        done=lambda count: {"success_count": count}, verb=verb,
     )
     chatkeep().ingestion.wake()
     return answer

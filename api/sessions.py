@@ -10,8 +10,8 @@ from typing_extensions import TypedDict
 from api.auth import authenticate, principal
 from api.body import VISIBLE, Deletion, Name, descending, ids_of, paging, read_object, text_field
 from api.chats import Listing, order_field
-from api.deletions import Report, report
 from api.described import EXAMPLE_IDS, described
+from api.reports import Report, report
 from api.responses import LightSession, Session, blocks, build_session_response, dumps, session_pieces, success
 from db.models import Dialog, DocumentRow
 from services.conversation_service import ConversationService, clip

@@ -40,8 +40,9 @@ def test_a_filter_chooses_the_same_documents_wherever_it_stands(alice, dataset, 
         alice.ok("POST", "/chats", {"name": name, "dataset_ids": [dataset], "similarity_threshold": 0} | more)["id"]
         for name, more in (("all", {}), ("some", {"meta_data_filter": rule}))
     ]
+    asked = {"question": "zebra", "metadata_condition": condition}
     answers = [
-        alice.ok("POST", "/retrieval", {"dataset_ids": [dataset], "question": "zebra", "metadata_condition": condition}),
+        alice.ok("POST", "/retrieval", asked | {"dataset_ids": [dataset]}),
         *(alice.ok("POST", f"/chats/{id}/completions", {"question": "zebra", "stream": False} | more)["reference"]
           for id, more in zip(chats, ({"metadata_condition": condition}, {}), strict=True)),
     ]
