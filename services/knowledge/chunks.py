@@ -155,6 +155,7 @@ def replace_chunks(
 ) -> None:
     """Put these passages in the place of a document's own, inside a transaction that holds the dataset's row."""
     owner = Principal(document.tenant_id)
+    document = DatasetDocument.get_by_id(document.id)  # it may have been switched off while it was parsed
     gone = DatasetChunk.delete().where(  # type: ignore[misc]
         owned_by(owner, DatasetChunk), DatasetChunk.document_id == document.id
     ).execute()
@@ -172,7 +173,7 @@ def insert_chunks(
             "id": id, "tenant_id": document.tenant_id, "dataset_id": document.dataset_id,
             "document_id": document.id, "chunk_index": index, "content": passage.content,
             "heading": passage.heading, "page": passage.page, "positions": passage.positions,
-            "create_time": now_ms(),
+            "available": document.enabled, "create_time": now_ms(),
         } | more
         for index, (id, passage) in enumerate(zip(ids, passages, strict=True), first)
     ]
