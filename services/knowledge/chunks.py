@@ -20,10 +20,16 @@ from services.knowledge.documents import DocumentService
 from services.knowledge.parsing import Passage
 from services.principal import Principal, owned_by
 from services.rag.embeddings import EmbeddingModel
+from services.rag.model_failures import too_long
 from services.rag.quotes import FENCE
+from services.rag.text_batches import SHORTEST
 
 _BATCH = 200  # chunks an INSERT
 _EMBEDDED = 64  # chunks whose vectors are asked for at once
+_TOO_LONG = (
+    f"The embedding model refuses a passage of the document as too long, even its first {SHORTEST} characters: "
+    "another model reads more."
+)
 _CODE = re.compile(FENCE.pattern + r"\n?", FENCE.flags)
 LENGTH = 20_000  # characters of a chunk that are searched: no index and no model takes any number
 
@@ -138,7 +144,8 @@ def embedded(passages: Sequence[Passage], embedding: EmbeddingModel, told: Any =
     for begin in range(0, len(passages), _EMBEDDED):
         batch = passages[begin : begin + _EMBEDDED]
         texts = [text_to_embed(passage.heading, passage.content) for passage in batch]
-        vectors += map(unit, embedding.embed(texts))
+        with too_long(_TOO_LONG):
+            vectors += map(unit, embedding.embed(texts))
         if told:
             told(len(vectors))
     return vectors
