@@ -244,6 +244,15 @@ def test_an_embedding_server_that_takes_no_length_is_told_of_a_passage_not_of_a_
     assert caught.value.detail == "HTTP 413: secret detail"
 
 
+def test_a_document_that_is_switched_off_while_it_is_parsed_is_off_afterwards(store: Settings) -> None:
+    dataset = DatasetService.create(ACME, "vectors", embedding_model="counting")
+    document = put(dataset)
+    off = Counting(lambda: DocumentService.update(ACME, dataset.id, document.id, {"enabled": 0}))
+    with closing(Ingestion(QUICK, lambda name: off)) as ingestion:
+        ingestion.step()
+    assert (now(document).run, found(dataset)) == ("DONE", 0)
+
+
 def test_a_worker_that_stops_leaves_its_documents_to_others_at_once(dataset: Dataset) -> None:
     ingestion = Ingestion(QUICK, lambda name: None)
     document = put(dataset)
