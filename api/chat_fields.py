@@ -51,7 +51,7 @@ class PromptConfig(TypedDict, total=False):
 
 
 class ChatChange(TypedDict, total=False):
-    """What a chat may be given; other keys are dropped."""
+    """What a chat may be given; other keys are dropped, and the answer says so of those that RAGFlow knows."""
 
     name: ChatName
     dataset_ids: Annotated[list[str | None], Field(json_schema_extra={"maxItems": "limits.ids"})] | None

@@ -18,8 +18,9 @@ from api.chat_fields import (
     refuse_tenant,
     with_parameters,
 )
-from api.deletions import Report, report
 from api.described import EXAMPLE_IDS, described
+from api.ignored import ignored, warned
+from api.reports import Report, report
 from api.responses import Advised, Chat, build_chat_response, success
 from db.models import Dialog
 from services.chat_advice import warnings
@@ -44,6 +45,7 @@ PROMPT_DEFAULTS: dict[str, Any] = {
     "system": DEFAULT_SYSTEM, "prologue": DEFAULT_PROLOGUE, "empty_response": DEFAULT_EMPTY_RESPONSE,
     "quote": True, "tts": False, "refine_multiturn": True,
 }
+IGNORED = ("kb_ids", "status", "avatar", "llm", "prompt")  # the last three: how RAGFlow's clients up to 0.24 ask
 OWNERS = 100
 EXAMPLE: dict[str, Any] = {
     "name": "Support", "dataset_ids": [EXAMPLE_IDS["dataset_id"]], "prompt_config": {"prologue": "How can I help?"},
@@ -94,7 +96,7 @@ def create() -> Response:
     fields["prompt_config"]["parameters"] = with_parameters(prompt, fields["kb_ids"])
     fields.setdefault("llm_id", model_id(DEFAULT))
     fields.setdefault("tenant_llm_id", model_id(DEFAULT))
-    return success(_shown(DialogService.create(principal(), fields)) | _advice(given))
+    return success(_shown(DialogService.create(principal(), fields)) | _advice(body, given))
 
 
 @blueprint.get("")
@@ -133,7 +135,7 @@ def replace(chat_id: str) -> Response:
     refuse_tenant(body)
     if "name" in body:
         body["name"] = chat_name(body["name"], "`name` is required")
-    return _update(chat_id, checked(body))
+    return _update(chat_id, body, checked(body))
 
 
 @blueprint.patch("/<chat_id>")
@@ -152,7 +154,7 @@ def patch(chat_id: str) -> Response:
     for name in ("llm_setting", "prompt_config"):
         if name in fields:
             fields[name] = getattr(dialog, name) | fields[name]
-    return _update(chat_id, fields)
+    return _update(chat_id, body, fields)
 
 
 @blueprint.delete("/<chat_id>")
@@ -188,17 +190,16 @@ def delete_many() -> Response:
     return success({})
 
 
-def _update(chat_id: str, fields: dict[str, Any]) -> Response:
+def _update(chat_id: str, body: dict[str, Any], fields: dict[str, Any]) -> Response:
     if "dataset_ids" in fields:
         fields["kb_ids"] = fields.pop("dataset_ids")
     changed = DialogService.update_by_id(principal(), chat_id, fields)
-    return success(_shown(changed) | _advice({"kb_ids": changed.kb_ids} | fields))
+    return success(_shown(changed) | _advice(body, {"kb_ids": changed.kb_ids} | fields))
 
 
-def _advice(given: dict[str, Any]) -> dict[str, Any]:
-    """`warnings` about what has no effect here, or nothing."""
-    told = warnings(principal(), given, chatkeep().models)
-    return {"warnings": told} if told else {}
+def _advice(body: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """`warnings` about what of a body, and of the fields that it gave, has no effect here, or nothing."""
+    return warned(warnings(principal(), given, chatkeep().models) + ignored(body, IGNORED))
 
 
 def _shown(dialog: Dialog) -> dict[str, Any]:

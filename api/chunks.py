@@ -10,10 +10,11 @@ from api.app_state import chatkeep
 from api.auth import authenticate, principal
 from api.body import VISIBLE, Flag, IdList, Paging, flag, ids_of, paging, read_object
 from api.datasets import text_of
-from api.deletions import Deleted, report
 from api.described import EXAMPLE_IDS, described
 from api.documents import _own_the_dataset, _take_dataset_id, dataset
-from api.responses import dumps, success
+from api.ignored import ignored, warned
+from api.reports import Deleted, report
+from api.responses import Advised, dumps, success
 from db.models import DatasetChunk, DatasetDocument
 from services.errors import InvalidArgument
 from services.knowledge.chunks import ChunkService
@@ -26,6 +27,7 @@ blueprint.url_value_preprocessor(_take_dataset_id)
 blueprint.before_request(_own_the_dataset)
 
 
+IGNORED = ("tag_kwd", "image_base64", "positions")
 PassageText = Annotated[str, Field(pattern=VISIBLE)]
 EXAMPLE = {"content": "Passwords are reset on the sign-in page.", "important_keywords": ["password"]}
 
@@ -36,18 +38,23 @@ class ChunkList(Paging, total=False):
 
 
 class ChunkChange(TypedDict, total=False):
-    """What a passage may be given."""
+    """What a passage may be given; other fields of RAGFlow's have no effect, and the answer says so."""
 
     content: PassageText
     important_keywords: list[str] | None
     questions: list[str] | None
     available: Flag
+    tag_kwd: Any
+    image_base64: Any
+    positions: Any
 
 
 class NewChunk(TypedDict):
     content: PassageText
     important_keywords: NotRequired[list[str] | None]
     questions: NotRequired[list[str] | None]
+    tag_kwd: NotRequired[Any]
+    image_base64: NotRequired[Any]
 
 
 class ChunkDeletion(TypedDict, total=False):
@@ -77,7 +84,13 @@ class Chunk(TypedDict):
     create_timestamp: float
 
 
-class OneChunk(TypedDict):
+class AdvisedChunk(Chunk, Advised):
+    """A passage, with what of the request has no effect."""
+
+
+class OneChunk(Advised):
+    """The same, a passage below."""
+
     chunk: Chunk
 
 
@@ -123,12 +136,12 @@ def add(document_id: str) -> Response:
         principal(), dataset().id, document_id, content, _texts(body, "important_keywords"), _texts(body, "questions"),
         _embedding(),
     )
-    return success({"chunk": _shown(made, document)})
+    return success({"chunk": _shown(made, document)} | warned(ignored(body, IGNORED)))
 
 
 @blueprint.put("/<chunk_id>")
 @blueprint.patch("/<chunk_id>")
-@described(Chunk, body=ChunkChange, example=EXAMPLE | {"available": True})
+@described(AdvisedChunk, body=ChunkChange, example=EXAMPLE | {"available": True})
 def update(document_id: str, chunk_id: str) -> Response:
     """Change a passage's content, keywords, questions, or whether it is found at all (`available`)."""
     body = read_object()
@@ -139,7 +152,7 @@ def update(document_id: str, chunk_id: str) -> Response:
     if body.get("available") is not None:
         fields["available"] = int(flag(body, "available", default=True))
     changed = ChunkService.update(principal(), dataset().id, document_id, chunk_id, fields, _embedding())
-    return success(_shown(changed, document))
+    return success(_shown(changed, document) | warned(ignored(body, IGNORED)))
 
 
 @blueprint.delete("")

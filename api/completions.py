@@ -17,6 +17,7 @@ from api.question_fields import (
     ROLES,
     Content,
     Idempotent,
+    MessageId,
     Pipeline,
     checked_message,
     conflict_policy,
@@ -53,7 +54,7 @@ class GivenMessage(TypedDict):
 
     role: Annotated[str, Field(json_schema_extra={"enum": [*ROLES]})]
     content: Content
-    id: NotRequired[Name | None]
+    id: NotRequired[MessageId | None]
 
 
 @with_config(extra="allow", json_schema_extra={"anyOf": [{"required": ["messages"]}, {"required": ["question"]}]})

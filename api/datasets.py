@@ -10,8 +10,9 @@ from api.app_state import chatkeep
 from api.auth import authenticate, principal
 from api.body import VISIBLE, Deletion, descending, ids_of, paging, read_object
 from api.chats import Listing, order_field
-from api.deletions import Report, report
 from api.described import EXAMPLE_IDS, described
+from api.ignored import CHUNK_METHOD, ignored, warned
+from api.reports import Report, report
 from api.responses import Advised, Times, dumps, envelope, success, times
 from db.models import Dataset
 from services.errors import InvalidArgument, InvalidData
@@ -20,8 +21,10 @@ from services.knowledge.datasets import NAME_LENGTH, DatasetService
 blueprint = Blueprint("datasets", __name__, url_prefix="/api/v1/datasets")
 blueprint.before_request(authenticate)
 
-CHUNK_METHOD = "naive"  # the only one there is: by headings, paragraphs and pages
-
+IGNORED = (
+    "chunk_method", "permission", "parser_config", "auto_metadata_config", "pagerank", "parse_type", "pipeline_id",
+    "language",
+)
 
 FileName = Annotated[str, Field(pattern=VISIBLE, max_length=NAME_LENGTH)]
 EXAMPLE = {"name": "Handbook", "description": "What new colleagues ask."}
@@ -80,7 +83,7 @@ def create() -> Response:
     made = DatasetService.create(
         principal(), body["name"], **texts, embedding_model=_embedding(body.get("embedding_model"))
     )
-    return success(_shown(made) | ignored(body))
+    return success(_shown(made) | warned(ignored(body, IGNORED)))
 
 
 @blueprint.get("")
@@ -113,7 +116,7 @@ def update(dataset_id: str) -> Response:
     fields: dict[str, Any] = {name: text_of(body, name) for name in ("name", "description", "avatar") if name in body}
     if fields.get("name", "") is None:
         raise InvalidArgument("`name` must be a text, not null")
-    return success(_shown(DatasetService.update(principal(), dataset_id, fields)) | ignored(body))
+    return success(_shown(DatasetService.update(principal(), dataset_id, fields)) | warned(ignored(body, IGNORED)))
 
 
 @blueprint.delete("")
@@ -139,18 +142,6 @@ def text_of(body: dict[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise InvalidArgument(f"`{name}` must be a text, not {dumps(value).decode()[:80]}")
     return value
-
-
-def ignored(body: dict[str, Any]) -> dict[str, Any]:
-    """`warnings` about what the body asks for and nobody does, or nothing."""
-    told = []
-    if body.get("chunk_method") not in (None, "", CHUNK_METHOD):
-        told.append(f"`chunk_method` {str(body['chunk_method'])[:80]} isn't known; documents are cut as {CHUNK_METHOD}")
-    if body.get("permission") not in (None, "", "me"):
-        told.append("`permission` has no effect: a dataset belongs to its tenant alone")
-    without = (name for name in ("parser_config", "auto_metadata_config", "pagerank") if body.get(name))
-    told += [f"`{name}` has no effect" for name in without]
-    return {"warnings": told} if told else {}
 
 
 def _embedding(wanted: Any) -> str:

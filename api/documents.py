@@ -1,5 +1,6 @@
 """Documents of a dataset over RAGFlow's API: upload, parse, follow, replace, read, delete."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -9,21 +10,24 @@ from typing_extensions import TypedDict
 
 from api.app_state import chatkeep
 from api.auth import authenticate, principal
-from api.body import Deletion, Id, descending, ids_of, paging, read_files, read_object
+from api.body import Deletion, Flag, Id, descending, flag, ids_of, paging, read_files, read_object
 from api.chats import Listing, order_field
 from api.datasets import FileName
-from api.deletions import Deleted, Report, report
 from api.described import EXAMPLE_IDS, described
-from api.responses import Times, http_date, success, times
+from api.ignored import CHUNK_METHOD, ignored, warned
+from api.reports import Deleted, Report, report
+from api.responses import Advised, Times, http_date, success, times
 from db.models import Dataset, DatasetDocument
 from services.errors import InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
 from services.knowledge.documents import DocumentService
+from services.principal import Principal
 
 blueprint = Blueprint("documents", __name__, url_prefix="/api/v1/datasets/<dataset_id>")
 blueprint.before_request(authenticate)
 
 RUNS = {"0": "UNSTART", "1": "RUNNING", "2": "CANCEL", "3": "DONE", "4": "FAIL"}  # RAGFlow knows both spellings
+IGNORED = ("chunk_method", "parser_config")
 NOT_THERE = "The dataset doesn't own the document {id}"
 BINARY, PDF = "application/octet-stream", "application/pdf"  # what a file goes out as
 
@@ -42,10 +46,13 @@ class DocumentList(Listing, total=False):
 
 
 class DocumentChange(TypedDict, total=False):
-    """What a document may be given."""
+    """What a document may be given; other fields of RAGFlow's have no effect, and the answer says so."""
 
     name: FileName
     meta_fields: Annotated[dict[str, Any], Field(description="what filters compare")]
+    enabled: Annotated[Flag, Field(description="whether its passages are found; shown as `status`")]
+    chunk_method: Any
+    parser_config: Any
 
 
 class DocumentIds(TypedDict):
@@ -74,9 +81,13 @@ class DocumentRow(Times):
     parser_config: dict[str, Any]
     source_type: str
     type: str
-    status: str
+    status: Annotated[Literal["0", "1"], Field(description="0 where the document is switched off")]
     created_by: str
     thumbnail: None
+
+
+class AdvisedDocument(DocumentRow, Advised):
+    """A document, with what of the request has no effect."""
 
 
 class DocumentPage(TypedDict):
@@ -140,16 +151,19 @@ def download(document_id: str) -> Response:
 
 @blueprint.put("/documents/<document_id>")
 @blueprint.patch("/documents/<document_id>")
-@described(DocumentRow, body=DocumentChange, example={"meta_fields": {"language": "English"}})
+@described(AdvisedDocument, body=DocumentChange, example={"meta_fields": {"language": "English"}})
 def update(document_id: str) -> Response:
-    """Change a document's name or its `meta_fields`, which filters compare."""
+    """Change a document's name, its `meta_fields`, which filters compare, or whether it is found (`enabled`)."""
     body = read_object()
     fields: dict[str, Any] = {name: body[name] for name in ("name", "meta_fields") if name in body}
     if not isinstance(fields.get("name", ""), str):
         raise InvalidArgument("`name` must be a text")
     if not isinstance(fields.get("meta_fields", {}), dict):
         raise InvalidArgument("`meta_fields` must be an object")
-    return success(_shown(DocumentService.update(principal(), dataset().id, document_id, fields)))
+    if body.get("enabled") is not None:
+        fields["enabled"] = int(flag(body, "enabled", default=True))
+    changed = DocumentService.update(principal(), dataset().id, document_id, fields)
+    return success(_shown(changed) | warned(ignored(body, IGNORED)))
 
 
 @blueprint.delete("/documents")
@@ -173,7 +187,7 @@ def delete_many() -> Response:
 @described(Report, body=DocumentIds, example={"document_ids": [EXAMPLE_IDS["document_id"]]})
 def parse() -> Response:
     """Have documents parsed in the background; one that was parsed before is parsed again."""
-    return _turn(DocumentService.start)
+    return _turn(DocumentService.start, "parsed")
 
 
 @blueprint.delete("/chunks")
@@ -181,16 +195,17 @@ def parse() -> Response:
 @described(Report, body=DocumentIds, example={"document_ids": [EXAMPLE_IDS["document_id"]]})
 def stop() -> Response:
     """Cancel the parsing of documents; passages that they had before stay."""
-    return _turn(DocumentService.stop)
+    return _turn(DocumentService.stop, "stopped")
 
 
-def _turn(change: Any) -> Response:
+def _turn(change: Callable[[Principal, str, list[str]], set[str]], verb: str) -> Response:
+    """`verb` is RAGFlow's word for it."""
     ids = ids_of(read_object(), "document_ids")
     if not ids:
         raise InvalidData("`document_ids` is required")
     answer = report(
         ids, lambda wanted: change(principal(), dataset().id, wanted), "document", NOT_THERE,
-        done=lambda count: {"success_count": count},
+        done=lambda count: {"success_count": count}, verb=verb,
     )
     chatkeep().ingestion.wake()
     return answer
@@ -210,7 +225,7 @@ def _shown(document: DatasetDocument) -> dict[str, Any]:
         "size": document.size, "chunk_count": document.chunk_count, "token_count": 0, "run": document.run,
         "progress": document.progress, "progress_msg": document.progress_msg,
         "process_begin_at": http_date(int(document.began_at * 1000)) if document.began_at else None,
-        "process_duration": document.duration, "meta_fields": document.meta_fields, "chunk_method": "naive",
-        "parser_config": {}, "source_type": "local", "type": "doc", "status": "1", "created_by": document.tenant_id,
-        "thumbnail": None,
+        "process_duration": document.duration, "meta_fields": document.meta_fields, "chunk_method": CHUNK_METHOD,
+        "parser_config": {}, "source_type": "local", "type": "doc", "status": str(document.enabled),
+        "created_by": document.tenant_id, "thumbnail": None,
     } | times(document)

@@ -17,7 +17,7 @@ from api.body import limits, read_object
 from api.described import EXAMPLE_IDS, described
 from api.openai_errors import failed_answer, openai_refusal
 from api.openai_fields import Completion, CompletionBody, metadata_options, read_completion
-from api.openai_frames import ChatCompletion, CompletionEvent, Form, OpenAIFrames
+from api.openai_frames import ChatCompletion, CompletionEvent, Form, OpenAIFrames, has_failed
 from api.question_fields import Idempotent, find_model, refuse_foreign_session
 from api.responses import dumps
 from api.sse import stream
@@ -25,7 +25,6 @@ from db.models import Dialog
 from services.completions import Ask
 from services.dialog_service import DialogService
 from services.errors import InvalidArgument, InvalidData, NotFound, NotOwned
-from services.events import FinishReason
 from services.rag.chat_models import ChatModel
 from services.runs.reading import Reading
 
@@ -159,7 +158,7 @@ def _answer(asked: Completion, reading: Reading, form: Form) -> Response:
     if asked.streams:
         return stream(reading, frames, silence=chatkeep().settings.stream.keep_alive, with_ids=False)
     end = frames.read()
-    if end.finish_reason is FinishReason.ERROR:
+    if has_failed(end):
         status, code = failed_answer(end.error_code)
         reply = openai_refusal(status, end.error_message or "", code=code)
         if asked.session_id:  # the clients ask again by themselves, and this question is stored

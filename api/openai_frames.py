@@ -47,7 +47,7 @@ class SaidMessage(TypedDict):
 class Choice(TypedDict):
     index: Literal[0]
     message: SaidMessage
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "content_filter"]
     logprobs: None
 
 
@@ -80,7 +80,7 @@ class ChunkDelta(TypedDict):
 class ChunkChoice(TypedDict):
     index: Literal[0]
     delta: ChunkDelta
-    finish_reason: Literal["stop", "length"] | None
+    finish_reason: Literal["stop", "length", "content_filter"] | None
     logprobs: None
 
 
@@ -150,7 +150,7 @@ class OpenAIFrames:
         if self.form.reference:
             message["reference"] = self._chunks
         choice = {
-            "index": 0, "message": message, "finish_reason": _FINISH[end.finish_reason], "logprobs": None,
+            "index": 0, "message": message, "finish_reason": _finish(end), "logprobs": None,
         }
         return self._named("chat.completion") | {"choices": [choice], "usage": self._usage(end)}
 
@@ -168,11 +168,11 @@ class OpenAIFrames:
         return said
 
     def _ending(self, end: End) -> Iterator[Any]:
-        if end.finish_reason is FinishReason.ERROR:
+        if has_failed(end):
             yield error_event(end.error_code, end.error_message)
             return
         shown = {"reference": self._chunks, "final_content": "".join(self._text)} if self.form.reference else {}
-        yield self._chunk(shown, _FINISH[end.finish_reason]) | {"usage": self._usage(end)}
+        yield self._chunk(shown, _finish(end)) | {"usage": self._usage(end)}
         yield DONE
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
@@ -201,6 +201,15 @@ class OpenAIFrames:
                 "rejected_prediction_tokens": 0,
             },
         }
+
+
+def has_failed(end: End) -> bool:
+    """Whether an answer is an error; one that the provider filtered has a `finish_reason` of its own here."""
+    return end.finish_reason is FinishReason.ERROR and not end.is_filtered
+
+
+def _finish(end: End) -> str:
+    return "content_filter" if end.is_filtered else _FINISH[end.finish_reason]
 
 
 def estimate_tokens(text: str) -> int:

@@ -1,5 +1,6 @@
 """What a question's body may hold, on every route that asks one."""
 
+import re
 from typing import Annotated, Any, Literal, NotRequired
 
 from flask import request
@@ -25,9 +26,16 @@ OUR_KEYS = {
     "hidden", "token_count", "thumbup", "feedback",
 }
 ROLES = ("user", "assistant", "system")
+# An id of a client's own stands in paths later, where clients and proxies resolve `.` and `..` and join slashes.
+_SIGN, _DOTLESS = r"[^/\u0000-\u001f\u007f-\u009f]", r"[^/.\u0000-\u001f\u007f-\u009f]"
+_SEGMENT = rf"(?:{_DOTLESS}{_SIGN}*|\.{_DOTLESS}{_SIGN}*|\.\.{_SIGN}+)"
+MESSAGE_ID = rf"{_SEGMENT}(?:/{_SEGMENT})*"
 
 Content = Annotated[str, Field(
     json_schema_extra={"maxLength": "limits.message_bytes"}, description="the bound counts bytes of UTF-8"
+)]
+MessageId = Annotated[Name, Field(
+    json_schema_extra={"pattern": f"^{MESSAGE_ID}$"}, description="of the question's turn; made where it is absent"
 )]
 Idempotent = TypedDict("Idempotent", {"Idempotency-Key": NotRequired[Name]})
 
@@ -89,6 +97,11 @@ def checked_message(message: dict[str, Any]) -> dict[str, Any]:
             f"a message's other keys have {extra} bytes of JSON; at most {limits().extra_bytes} are allowed"
         )
     id = text_field(message, "id")
+    if id and not re.fullmatch(MESSAGE_ID, id):
+        raise InvalidArgument(
+            f"a message's `id` stands in paths: it has no control characters, and between slashes neither nothing "
+            f"nor `.` or `..`, unlike {shown(id)}"
+        )
     return kept | ({"id": id} if id else {})
 
 

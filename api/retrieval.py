@@ -11,6 +11,7 @@ from api.auth import authenticate, principal
 from api.body import Flag, Id, IdList, flag, ids_of, limits, read_object
 from api.datasets import text_of
 from api.described import EXAMPLE_IDS, described
+from api.ignored import ignored, warned
 from api.question_fields import Filter
 from api.responses import Advised, DocumentCount, Passage, dumps, success
 from services.chat_advice import warnings
@@ -115,10 +116,8 @@ def _number(body: dict[str, Any], name: str, default: float, least: float, most:
 
 
 def _warnings(body: dict[str, Any], dataset_ids: list[str]) -> dict[str, Any]:
-    told = [f"`{name}` has no effect" for name in IGNORED if body.get(name)]
     given = {"kb_ids": dataset_ids, "vector_similarity_weight": body.get("vector_similarity_weight")}
-    told += warnings(principal(), given, chatkeep().models)
-    return {"warnings": told} if told else {}
+    return warned(ignored(body, IGNORED) + warnings(principal(), given, chatkeep().models))
 
 
 def _shown(document: Document, marks: frozenset[str] | None) -> dict[str, Any]:

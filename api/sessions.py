@@ -10,8 +10,8 @@ from typing_extensions import TypedDict
 from api.auth import authenticate, principal
 from api.body import VISIBLE, Deletion, Name, descending, ids_of, paging, read_object, text_field
 from api.chats import Listing, order_field
-from api.deletions import Report, report
 from api.described import EXAMPLE_IDS, described
+from api.reports import Report, report
 from api.responses import LightSession, Session, blocks, build_session_response, dumps, session_pieces, success
 from db.models import Dialog, DocumentRow
 from services.conversation_service import ConversationService, clip
@@ -150,7 +150,7 @@ def delete_many() -> Response:
     return success({})
 
 
-@blueprint.delete("/<session_id>/messages/<message_id>")
+@blueprint.delete("/<session_id>/messages/<path:message_id>")
 @described(Session, statuses=(409,))
 def delete_turn(session_id: str, message_id: str) -> Response:
     """Remove a question with its answer and their reference; an unknown id changes nothing."""
@@ -159,7 +159,7 @@ def delete_turn(session_id: str, message_id: str) -> Response:
     return success(_shown(ConversationService.get_by_id(principal(), session_id)))
 
 
-@blueprint.put("/<session_id>/messages/<message_id>/feedback")
+@blueprint.put("/<session_id>/messages/<path:message_id>/feedback")
 @described(Session, body=Vote, example={"thumbup": False, "feedback": "too short"}, statuses=(409,))
 def give_feedback(session_id: str, message_id: str) -> Response:
     """Vote on an answer: `thumbup` (older clients: `set`), and a text with a vote down."""

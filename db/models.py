@@ -199,7 +199,8 @@ class Dataset(TimedRow):
 
 class DatasetDocument(TimedRow):
     """One source of a dataset. `run` is UNSTART, RUNNING (waiting or being parsed), DONE, FAIL or CANCEL;
-    `progress` is from 0 to 1, and -1 after a failure. Lease and beginning are epoch seconds of the database's clock.
+    `progress` is from 0 to 1, and -1 after a failure. `enabled` is how available its passages are made. Lease and
+    beginning are epoch seconds of the database's clock.
     """
 
     id = CharField(primary_key=True, default=new_id)
@@ -214,6 +215,7 @@ class DatasetDocument(TimedRow):
     progress_msg = TextField(default="")
     chunk_count = IntegerField(default=0)
     meta_fields = JSONTextField(default=dict)
+    enabled = IntegerField(default=1)
     owner = CharField(null=True)
     lease_until = DoubleField(null=True)
     attempts = IntegerField(default=0)

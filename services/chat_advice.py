@@ -7,7 +7,10 @@ from services.principal import Principal
 from services.rag.retrieval import Models, lack_of_vectors
 
 # Switches of RAGFlow's `prompt_config` that have no effect here.
-IGNORED = ("tts", "keyword", "use_kg", "toc_enhance", "cross_languages", "tavily_api_key", "reasoning")
+IGNORED = (
+    "tts", "keyword", "use_kg", "toc_enhance", "cross_languages", "web_search_provider", "tavily_api_key",
+    "querit_api_key", "serply_api_key", "youcom_api_key", "reasoning", "reference_metadata",
+)
 
 
 def warnings(principal: Principal, fields: Mapping[str, Any], models: Models) -> list[str]:

@@ -30,6 +30,10 @@ class ErrorCode(StrEnum):
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
 
+# What marks a filtered answer: the list of codes is closed.
+FILTERED = "The model's provider filtered the answer: its rules for content do not allow it."
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of one generation."""
@@ -123,6 +127,11 @@ class End:
     error_code: ErrorCode | None = None
     error_message: str | None = None
     detail: str | None = None
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the provider's content filter ended the answer; asked again it would do so again."""
+        return self.error_message == FILTERED
 
 
 Event = (

@@ -7,6 +7,7 @@ from typing import Any
 from services.errors import ModelFailure
 from services.events import End, ErrorCode, Event, FinishReason, Sources, TextDelta, Usage
 from services.models import DEFAULT, ModelDirectory, ModelEntry
+from services.rag import model_failures
 
 
 def chunk(name: str) -> dict[str, Any]:
@@ -36,6 +37,13 @@ def fails(*texts: str, code: ErrorCode = ErrorCode.MODEL_ERROR) -> Iterator[Even
     for text in texts:
         yield TextDelta(text)
     raise ModelFailure(code, "The model failed.", "upstream said: secret detail")
+
+
+def filtered(*texts: str) -> Iterator[Event]:
+    """An answer that the provider's content filter ends after these deltas."""
+    for text in texts:
+        yield TextDelta(text)
+    raise model_failures.filtered("upstream said: secret detail")
 
 
 class ScriptedModel:

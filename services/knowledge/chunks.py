@@ -20,10 +20,16 @@ from services.knowledge.documents import DocumentService
 from services.knowledge.parsing import Passage
 from services.principal import Principal, owned_by
 from services.rag.embeddings import EmbeddingModel
+from services.rag.model_failures import too_long
 from services.rag.quotes import FENCE
+from services.rag.text_batches import SHORTEST
 
 _BATCH = 200  # chunks an INSERT
 _EMBEDDED = 64  # chunks whose vectors are asked for at once
+_TOO_LONG = (
+    f"The embedding model refuses a passage of the document as too long, even its first {SHORTEST} characters: "
+    "another model reads more."
+)
 _CODE = re.compile(FENCE.pattern + r"\n?", FENCE.flags)
 LENGTH = 20_000  # characters of a chunk that are searched: no index and no model takes any number
 
@@ -138,7 +144,8 @@ def embedded(passages: Sequence[Passage], embedding: EmbeddingModel, told: Any =
     for begin in range(0, len(passages), _EMBEDDED):
         batch = passages[begin : begin + _EMBEDDED]
         texts = [text_to_embed(passage.heading, passage.content) for passage in batch]
-        vectors += map(unit, embedding.embed(texts))
+        with too_long(_TOO_LONG):
+            vectors += map(unit, embedding.embed(texts))
         if told:
             told(len(vectors))
     return vectors
@@ -155,6 +162,7 @@ def replace_chunks(
 ) -> None:
     """Put these passages in the place of a document's own, inside a transaction that holds the dataset's row."""
     owner = Principal(document.tenant_id)
+    document = DatasetDocument.get_by_id(document.id)  # it may have been switched off while it was parsed
     gone = DatasetChunk.delete().where(  # type: ignore[misc]
         owned_by(owner, DatasetChunk), DatasetChunk.document_id == document.id
     ).execute()
@@ -172,7 +180,7 @@ def insert_chunks(
             "id": id, "tenant_id": document.tenant_id, "dataset_id": document.dataset_id,
             "document_id": document.id, "chunk_index": index, "content": passage.content,
             "heading": passage.heading, "page": passage.page, "positions": passage.positions,
-            "create_time": now_ms(),
+            "available": document.enabled, "create_time": now_ms(),
         } | more
         for index, (id, passage) in enumerate(zip(ids, passages, strict=True), first)
     ]

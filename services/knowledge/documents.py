@@ -14,7 +14,7 @@ from peewee import ModelSelect, fn
 
 from db.database import connection, dialect, transaction
 from db.jsontext import clean, clean_text
-from db.models import Dataset, DatasetDocument, DatasetFile, touched
+from db.models import Dataset, DatasetChunk, DatasetDocument, DatasetFile, touched
 from services.dialog_service import Page, ordered
 from services.errors import InvalidArgument, NotFound
 from services.knowledge.datasets import DatasetService, lock_dataset, sound_name
@@ -150,7 +150,10 @@ class DocumentService:
     def update(
         cls, principal: Principal, dataset_id: str, document_id: str, fields: dict[str, Any]
     ) -> DatasetDocument:
-        """Change name or `meta_fields`. Raises InvalidArgument where the name is taken."""
+        """Change name, `meta_fields`, or with `enabled` whether its passages are found, now and after a parsing.
+
+        Raises InvalidArgument where the name is taken.
+        """
         columns = clean(dict(fields))
         with connection(), transaction():
             dataset = lock_dataset(principal, dataset_id)
@@ -162,6 +165,10 @@ class DocumentService:
                 )
                 if taken.exists():
                     raise InvalidArgument(f"the dataset has another document {columns['name']!r}")
+            if columns.get("enabled", document.enabled) != document.enabled:  # single passages may be off by themselves
+                DatasetChunk.update(available=columns["enabled"]).where(
+                    owned_by(principal, DatasetChunk), DatasetChunk.document_id == document.id
+                ).execute()
             _change(principal, [document.id], columns)
         return cls.get(principal, dataset_id, document_id)
 

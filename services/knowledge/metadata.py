@@ -1,7 +1,13 @@
-"""Filters on documents' `meta_fields`, as RAGFlow writes them: which documents may be searched."""
+"""Filters on documents' `meta_fields`, as RAGFlow writes them: which documents may be searched.
 
+Two values are equal, or in order, as numbers where both are numbers in JSON's spelling (`2024`, `"2024"`), exactly;
+else as texts, trimmed and without case, a value that is no text as JSON writes it. Text operators know texts alone.
+"""
+
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from db.database import connection
@@ -14,19 +20,24 @@ _SPELLINGS = {
     "is": "=", "==": "=", "not is": "≠", "!=": "≠", ">=": "≥", "<=": "≤", "startswith": "start with",
     "endswith": "end with",
 }
-_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,4})?")  # folded; `007` is none, nor is `1_0`
+# Of two folded texts.
+_IN_ORDER: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda held, wanted: bool(held == wanted),
     "≠": lambda held, wanted: bool(held != wanted),
     ">": lambda held, wanted: bool(held > wanted),
     "<": lambda held, wanted: bool(held < wanted),
     "≥": lambda held, wanted: bool(held >= wanted),
     "≤": lambda held, wanted: bool(held <= wanted),
-    "contains": lambda held, wanted: str(wanted) in str(held),
-    "not contains": lambda held, wanted: str(wanted) not in str(held),
-    "start with": lambda held, wanted: str(held).startswith(str(wanted)),
-    "end with": lambda held, wanted: str(held).endswith(str(wanted)),
 }
-OPERATORS = (*_TESTS, "in", "not in", "empty", "not empty")
+_TEXTUAL: dict[str, Callable[[str, str], bool]] = {
+    "contains": lambda held, wanted: wanted in held,
+    "not contains": lambda held, wanted: wanted not in held,
+    "start with": str.startswith,
+    "end with": str.endswith,
+}
+_NEGATIVE = ("≠", "not contains", "not in")
+OPERATORS = (*_IN_ORDER, *_TEXTUAL, "in", "not in", "empty", "not empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +53,18 @@ class Condition:
         values = [_folded(each) for each in (held if isinstance(held, list) else [held]) if each not in (None, "")]
         if self.operator in ("empty", "not empty"):
             return bool(values) is (self.operator == "not empty")
+        tests = [_test(self.operator, each, wanted) for each in values for wanted in self._wanted()]
+        if self.operator in _NEGATIVE:
+            return bool(values) and all(tests)
+        return any(tests)
+
+    def _wanted(self) -> list[str]:
+        """The values that one of must hold, or with a negative operator all; null is none: nothing equals it."""
+        wanted = self.value
         if self.operator in ("in", "not in"):
-            wanted = self.value.split(",") if isinstance(self.value, str) else self.value
-            among = [_folded(each) for each in (wanted if isinstance(wanted, list) else [wanted])]
-            return bool(values) and any(each in among for each in values) is (self.operator == "in")
-        test, every = _TESTS[self.operator], self.operator in ("≠", "not contains")
-        found = [test(*_alike(each, _folded(self.value))) for each in values]
-        return bool(found) and (all(found) if every else any(found))
+            wanted = wanted.split(",") if isinstance(wanted, str) else wanted
+            return [_folded(each) for each in (wanted if isinstance(wanted, list) else [wanted]) if each is not None]
+        return [] if wanted is None else [_folded(wanted)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +121,14 @@ def _condition(item: Any) -> Condition:
     return Condition(key, operator, item.get("value", ""))
 
 
-def _folded(value: Any) -> Any:
-    return value.strip().casefold() if isinstance(value, str) else value
+def _folded(value: Any) -> str:
+    return (value.strip() if isinstance(value, str) else dumps(value)).casefold()
 
 
-def _alike(held: Any, wanted: Any) -> tuple[Any, Any]:
-    """Both as numbers where both are, else both as texts: ISO dates compare right as such."""
-    try:
-        return float(held), float(wanted)
-    except (TypeError, ValueError):
-        return str(held), str(wanted)
+def _test(operator: str, held: str, wanted: str) -> bool:
+    if operator in _TEXTUAL:
+        return _TEXTUAL[operator](held, wanted)
+    compare = _IN_ORDER[{"in": "=", "not in": "≠"}.get(operator, operator)]
+    if _NUMBER.fullmatch(held) and _NUMBER.fullmatch(wanted):
+        return compare(Decimal(held), Decimal(wanted))
+    return compare(held, wanted)

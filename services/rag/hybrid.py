@@ -7,6 +7,7 @@ from db.vector_index import dimensions, nearest, similarities, unit
 from services.errors import ModelFailure
 from services.events import ErrorCode
 from services.rag.embeddings import EmbeddingModel
+from services.rag.model_failures import too_long
 from services.rag.reranking import RerankModel
 from services.rag.retrievers import Document, Hit, LexicalRetriever, Retriever, documents
 
@@ -26,7 +27,8 @@ class HybridRetriever:
     def retrieve(self, question: str, limit: int) -> list[Document]:
         if not question.strip() or self.lexical.scope.is_empty():
             return []
-        vector = unit(*self.embedding.embed([question]))
+        with too_long("The question is longer than the embedding model can read."):
+            vector = unit(*self.embedding.embed([question]))
         with connection():
             self._check(len(vector) // 4)
             hits = [hit for hit in self._rank(question, vector) if hit.similarity >= self.lexical.similarity_threshold]
@@ -77,7 +79,8 @@ class RerankingRetriever:
         found = self.inner.retrieve(question, max(limit, self.candidates)) if limit > 0 else []
         if not found:
             return []
-        scores = self.reranker.scores(question, [document.text for document in found])
+        with too_long("The question and a passage are together longer than the rerank model can read."):
+            scores = self.reranker.scores(question, [document.text for document in found])
         judged = [
             replace(document, metadata=document.metadata | {"similarity": round(score, 6)})
             for document, score in zip(found, scores, strict=True)

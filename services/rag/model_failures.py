@@ -5,13 +5,14 @@ Which of it may be gone at the next try is said here too, and how long to wait f
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 
 import httpx2
 
 from services.errors import ModelFailure
-from services.events import ErrorCode
+from services.events import FILTERED, ErrorCode
 
 _LONGEST_WAIT = 30.0  # a server that asks for more before a retry has refused
 _SENTENCES = {
@@ -27,6 +28,9 @@ _SENTENCES = {
 _TOO_LONG = re.compile(
     r"context[ _-]?(?:length|size|window)|maximum context|(?:prompt|input)\b[^.]{0,40}\bis too (?:long|large)"
     r"|reduce the length", re.IGNORECASE
+)
+_BY_FILTER = re.compile(
+    r'"(?:code|type)"\s*:\s*"(?:content_filter|content_policy_violation|ResponsibleAIPolicyViolation)"'
 )
 _CODES = {
     402: ErrorCode.RATE_LIMIT, 408: ErrorCode.TIMEOUT, 413: ErrorCode.CONTEXT_TOO_LONG, 429: ErrorCode.RATE_LIMIT,
@@ -48,6 +52,22 @@ def failure(code: ErrorCode, detail: str) -> ModelFailure:
     return ModelFailure(code, _SENTENCES[code], detail)
 
 
+def filtered(detail: str) -> ModelFailure:
+    """The failure of an answer that the provider's content filter ended, or didn't let begin; no next try mends it."""
+    return ModelFailure(ErrorCode.INVALID_REQUEST, FILTERED, detail)
+
+
+@contextmanager
+def too_long(sentence: str) -> Iterator[None]:
+    """What was too long in the block for a model, said in the words of whoever sent it."""
+    try:
+        yield
+    except ModelFailure as error:
+        if error.code is not ErrorCode.CONTEXT_TOO_LONG:
+            raise
+        raise ModelFailure(error.code, sentence, error.detail) from error
+
+
 def passing(code: ErrorCode, detail: str, may_pass: bool) -> ModelFailure:
     """A failure that a next try may mend where `may_pass` says so."""
     return Passing(code, detail) if may_pass else failure(code, detail)
@@ -64,6 +84,8 @@ def pause(error: Exception) -> bool | float:
 
 def reported(text: str) -> ModelFailure:
     """The failure that an `error` inside a successful answer tells of."""
+    if _BY_FILTER.search(text):
+        return filtered(text)
     return failure(ErrorCode.CONTEXT_TOO_LONG if tells_too_long(text) else ErrorCode.MODEL_ERROR, text)
 
 
@@ -76,6 +98,8 @@ def refusal(status: int, text: str, headers: Mapping[str, str]) -> ModelFailure:
     """What an answer without success means."""
     code = _code_of(status, text)
     detail = f"HTTP {status}: {text}"
+    if code is ErrorCode.INVALID_REQUEST and _BY_FILTER.search(text):
+        return filtered(detail)
     if code in _MAY_PASS or (status == 429 and "insufficient_quota" not in text):
         return Passing(code, detail, _retry_after(headers.get("retry-after", "")))
     return failure(code, detail)

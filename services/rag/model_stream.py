@@ -14,7 +14,7 @@ import orjson
 from services.errors import ModelFailure
 from services.events import End, ErrorCode, Event, FinishReason, ReasoningDelta, TextDelta, Usage
 from services.messages import text_of
-from services.rag.model_failures import failure, passing, reported
+from services.rag.model_failures import failure, filtered, passing, reported
 from services.think_tags import ThinkTags
 
 STREAM = "text/event-stream"
@@ -122,7 +122,7 @@ class StreamedAnswer:
 
     def _end_with(self, reason: str | None) -> None:
         if reason == "content_filter":
-            raise failure(ErrorCode.MODEL_ERROR, "stopped by the provider's content filter")
+            raise filtered("stopped by the provider's content filter")
         if reason:
             self._finish = FinishReason.LENGTH if reason == "length" else FinishReason.STOP
 

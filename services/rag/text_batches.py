@@ -10,7 +10,7 @@ from services.events import ErrorCode
 from services.rag.model_failures import failure
 
 T = TypeVar("T")
-_SHORTEST = 100  # characters; a server that can't read these reads nothing
+SHORTEST = 100  # characters; a server that can't read these reads nothing
 
 
 def in_batches(ask: Callable[[list[str]], list[T]], texts: Sequence[str], settings: TextModelSettings) -> list[T]:
@@ -39,7 +39,7 @@ def _fitted(ask: Callable[[list[str]], list[T]], texts: list[str]) -> list[T]:
     try:
         return ask(texts)
     except ModelFailure as error:
-        if error.code is not ErrorCode.CONTEXT_TOO_LONG or (len(texts) == 1 and len(texts[0]) <= _SHORTEST):
+        if error.code is not ErrorCode.CONTEXT_TOO_LONG or (len(texts) == 1 and len(texts[0]) <= SHORTEST):
             raise
     if len(texts) == 1:
         return _fitted(ask, [texts[0][: len(texts[0]) // 2]])

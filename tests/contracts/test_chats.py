@@ -595,6 +595,7 @@ def test_icon_name_and_datasets_change_together(alice, chat, dataset, method):
 def test_an_update_ignores_what_a_client_may_not_set(alice, stored, method):
     body = {"id": "x", "status": "0", "kb_ids": ["kb"], "create_time": 1, "surprise": True, "name": "new"}
     changed = alice.ok(method, f"/chats/{stored['id']}", body)
+    assert [told.split("`")[1] for told in changed.pop("warnings")] == ["kb_ids", "status"]
     assert changed == stored | {key: changed[key] for key in ("name", "update_time", "update_date")}
     assert alice.ok("GET", f"/chats/{stored['id']}")["name"] == "new"
 

@@ -150,6 +150,20 @@ def test_parsing_is_cancelled(alice, dataset):
     assert alice.refused("POST", f"/datasets/{dataset}/chunks", {})[0] == 102
 
 
+@pytest.mark.parametrize(("method", "path", "key", "done"), [
+    ("POST", "chunks", "document_ids", "parsed"), ("POST", "documents/parse", "document_ids", "parsed"),
+    ("DELETE", "chunks", "document_ids", "stopped"), ("POST", "documents/stop", "document_ids", "stopped"),
+    ("DELETE", "documents", "ids", "deleted"),
+])
+def test_a_report_says_what_was_done_and_to_which_documents_it_was_not(alice, dataset, method, path, key, done):
+    [kept] = upload(alice, dataset, a_txt="x")["data"]
+    told = alice(method, f"/datasets/{dataset}/{path}", {key: [kept["id"], kept["id"], "nope"]}).get_json()
+    assert (told["code"], told["message"]) == (0, f"Partially {done} 1 documents with 2 errors")
+    errors = ["The dataset doesn't own the document nope", f"Duplicate document ids: {kept['id']}"]
+    assert told["data"] == {"success_count": 1, "errors": errors}
+    assert alice.refused(method, f"/datasets/{dataset}/{path}", {key: ["nope"]}) == (102, errors[0])
+
+
 def test_meta_fields_choose_the_documents_that_are_searched(alice, dataset):
     docs = parsed(alice, dataset, a_txt="pump one", b_txt="pump two")
     for doc, year in zip(docs, (2020, 2024), strict=True):

@@ -154,7 +154,12 @@ def test_refine_multiturn_searches_with_a_question_that_stands_alone(ask, models
 
 @pytest.mark.parametrize(("parameters", "word"), [
     ({"prompt_config": {"tts": True}}, "tts"), ({"prompt_config": {"keyword": True}}, "keyword"),
-    ({"prompt_config": {"reasoning": "1"}}, "reasoning"), ({"meta_data_filter": {"method": "auto"}}, "method"),
+    ({"prompt_config": {"reasoning": "1"}}, "reasoning"),
+    ({"prompt_config": {"youcom_api_key": "x"}}, "youcom_api_key"),
+    ({"prompt_config": {"web_search_provider": "tavily"}}, "web_search_provider"),
+    ({"prompt_config": {"reference_metadata": {"include": True}}}, "reference_metadata"), ({"status": "0"}, "status"),
+    ({"kb_ids": ["x"]}, "kb_ids"), ({"avatar": "data:"}, "avatar"), ({"llm": {"top_p": 1}}, "llm"),
+    ({"prompt": {"prompt": "Hi"}}, "prompt"), ({"meta_data_filter": {"method": "auto"}}, "method"),
     ({"prompt_type": "advanced"}, "prompt_type"), ({"rerank_id": "BAAI/bge-reranker-v2-m3"}, "rerank_id"),
 ])
 def test_what_has_no_effect_is_answered_with_a_warning(alice, parameters, word):

@@ -4,6 +4,8 @@ Every test runs with the session's turns in the open page, and with each of them
 """
 # ruff: noqa: F811 (a fixture that is imported is then named by a parameter)
 
+from urllib.parse import quote
+
 import pytest
 
 from db.database import connection
@@ -51,6 +53,35 @@ def path(talk):
 @pytest.fixture
 def read(alice, talk):
     return lambda: alice.ok("GET", f"/chats/{talk['chat_id']}/sessions?id={talk['id']}")[0]
+
+
+ODD_IDS = (
+    "a/b", "a/b/c", "x/feedback", "feedback", "messages/x", ".a", "..a", "...", "a.", "a/.b", "a/...", "a?b#c%", "%2F",
+    " a ", "e\u0301\U0001f600 x", "\u202e", "a+b&c=d;e", "\\", '"', "\u00a0", "a:b@c",
+)
+
+
+@pytest.mark.parametrize("id", ODD_IDS)
+def test_every_id_that_a_question_may_have_can_be_voted_on_and_deleted(alice, talk, path, read, id):
+    body = {"session_id": talk["id"], "messages": [{"role": "user", "content": "odd", "id": id}], "stream": False}
+    answer = alice.ok("POST", f"/chats/{talk['chat_id']}/completions", body)
+    assert answer["id"] == id
+    one = f"{path}/{quote(id, safe='')}"
+    assert alice.ok("PUT", f"{one}/feedback", {"thumbup": True})["messages"][-1]["thumbup"] is True
+    kept = [message.get("id") for message in alice.ok("DELETE", one)["messages"]]
+    assert kept == [None, "t1", "t1", "t2", "t2"]
+
+
+@pytest.mark.parametrize("id", [
+    ".", "..", "/", "/a", "a/", "a//b", "a/.", "a/..", "./a", "../a", "a/../b", "a/./b", "a\n", "\ta", "a\x7fb",
+    "a\x85", "a/\x1f",
+])
+def test_an_id_that_no_path_can_hold_is_refused_and_nothing_is_asked(alice, talk, path, read, id):
+    for more in ({}, {"pass_all_history_messages": True}):
+        body = {"session_id": talk["id"], "messages": [{"role": "user", "content": "odd", "id": id}]} | more
+        code, message = alice.refused("POST", f"/chats/{talk['chat_id']}/completions", body)
+        assert (code, "`id` stands in paths" in message) == (101, True)
+    assert len(read()["messages"]) == len(talk["messages"])
 
 
 def row(session):

@@ -9,7 +9,7 @@ from db.database import TABLES, connection, database, fetch, open_database
 from db.migrate import SchemaTaken, migrate, pending
 from tests.starts import run_together
 
-EVERY = ["0001_initial", "0002_documents", "0003_document_indexes"]
+EVERY = ["0001_initial", "0002_documents", "0003_document_indexes", "0004_document_switch"]
 START = """
 import json
 from conf.settings import load_settings

@@ -16,10 +16,12 @@ from db.text_index import search_text
 from services.errors import ModelFailure, Unavailable
 from services.events import ErrorCode
 from services.knowledge import chunks
+from services.knowledge.chunks import ChunkService
 from services.knowledge.datasets import DatasetService, lock_dataset
 from services.knowledge.documents import DocumentService, Kept
 from services.knowledge.ingestion import ATTEMPTS, Ingestion
 from services.principal import Principal
+from services.rag.model_failures import failure
 from services.rag.retrievers import LexicalRetriever
 from tests.processes import wait_until
 
@@ -313,6 +315,32 @@ def test_a_models_failure_is_the_documents_and_the_next_one_goes_on(store: Setti
     assert [ingestion.step(), ingestion.step(), ingestion.step()][2] is None
     assert found(dataset) == 2
     ingestion.close()
+
+
+def test_an_embedding_server_that_takes_no_length_is_told_of_a_passage_not_of_a_conversation(store: Settings) -> None:
+    dataset = DatasetService.create(ACME, "vectors", embedding_model="counting")
+
+    def fail() -> None:
+        raise failure(ErrorCode.CONTEXT_TOO_LONG, "HTTP 413: secret detail")
+
+    document = put(dataset)
+    ingestion = Ingestion(QUICK, lambda name: Counting(fail))
+    ingestion.step()
+    told = now(document).progress_msg
+    ingestion.close()
+    assert ("passage of the document" in told, "onversation" in told, "secret" in told) == (True, False, False)
+    with pytest.raises(ModelFailure, match="passage of the document") as caught:
+        ChunkService.add(ACME, dataset.id, document.id, "by hand", embedding=Counting(fail))
+    assert caught.value.detail == "HTTP 413: secret detail"
+
+
+def test_a_document_that_is_switched_off_while_it_is_parsed_is_off_afterwards(store: Settings) -> None:
+    dataset = DatasetService.create(ACME, "vectors", embedding_model="counting")
+    document = put(dataset)
+    off = Counting(lambda: DocumentService.update(ACME, dataset.id, document.id, {"enabled": 0}))
+    with closing(Ingestion(QUICK, lambda name: off)) as ingestion:
+        ingestion.step()
+    assert (now(document).run, found(dataset)) == ("DONE", 0)
 
 
 def test_a_worker_that_stops_leaves_its_documents_to_others_at_once(dataset: Dataset) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from conf.settings import ModelSettings
 from services.errors import InvalidArgument, ModelFailure
-from services.events import End, ErrorCode, TextDelta
+from services.events import FILTERED, End, ErrorCode, TextDelta
 from services.rag import model_server
 from services.rag.chat_models import ModelRequest, OpenAIChatModel
 from tests.services.rag.model_server import (
@@ -64,7 +64,6 @@ def test_a_prompt_that_is_too_long_is_told_apart(upstream: Upstream, message: st
 @pytest.mark.parametrize(("script", "code"), [
     (streams(event({"error": {"message": "boom"}})), ErrorCode.MODEL_ERROR),
     (refuses(200, {"error": {"message": "boom"}}), ErrorCode.MODEL_ERROR),
-    (streams(delta("no"), delta(finish="content_filter"), DONE), ErrorCode.MODEL_ERROR),
     (streams(event(b"{]"), DONE), ErrorCode.INVALID_RESPONSE),
     (streams(event(b"\xff\xfe")), ErrorCode.INVALID_RESPONSE),
     (streams(event([1]), DONE), ErrorCode.INVALID_RESPONSE),
@@ -92,6 +91,28 @@ def test_a_prompt_that_is_too_long_is_told_apart(upstream: Upstream, message: st
 def test_a_broken_answer_is_a_failure_with_its_code(upstream: Upstream, script: Script, code: ErrorCode) -> None:
     upstream.says(script)
     assert failure(upstream).code is code
+
+
+AZURE = {"error": {"code": "content_filter", "message": "The prompt triggered a policy.", "innererror": {}}}
+
+
+@pytest.mark.parametrize("script", [
+    streams(delta("no"), delta(finish="content_filter"), DONE), streams(delta(finish="content_filter"), DONE),
+    streams(delta("<think>Hm."), delta(finish="content_filter")),
+    refuses(200, {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}),
+    streams(delta("no"), event(AZURE)), refuses(200, AZURE), refuses(400, AZURE), refuses(403, AZURE),
+    refuses(400, {"error": {"type": "content_policy_violation", "message": "Rejected."}}),
+])
+def test_a_provider_that_filters_is_asked_once_and_named_in_a_sentence(upstream: Upstream, script: Script) -> None:
+    upstream.says(script)
+    failed = failure(upstream, retries=2)
+    assert (failed.code, failed.message) == (ErrorCode.INVALID_REQUEST, FILTERED)
+    assert len(upstream.requests) == 1
+
+
+def test_a_refusal_that_only_speaks_of_filters_is_none_of_a_filter(upstream: Upstream) -> None:
+    upstream.says(refuses(400, {"error": {"message": 'no model "content_filter", nor "code": "content_filter"'}}))
+    assert failure(upstream).message != FILTERED
 
 
 def test_a_line_without_end_is_a_broken_answer_long_before_its_time_is_up(upstream: Upstream) -> None:

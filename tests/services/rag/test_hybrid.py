@@ -10,12 +10,14 @@ from conf.settings import Settings
 from db.database import connection
 from db.vector_index import nearest, unit, vector_type
 from services.errors import InvalidData, ModelFailure
+from services.events import ErrorCode
 from services.knowledge.chunks import ChunkService
 from services.knowledge.datasets import DatasetService
 from services.knowledge.documents import DocumentService
 from services.knowledge.ingestion import add_text
 from services.principal import Principal
 from services.rag.hybrid import HybridRetriever, RerankingRetriever, VectorRetriever
+from services.rag.model_failures import failure
 from services.rag.retrievers import Document, LexicalRetriever
 
 ACME = Principal("acme")
@@ -153,3 +155,17 @@ def test_a_rerank_model_orders_anew(lexical: LexicalRetriever) -> None:
     assert found[0].metadata["similarity"] == 0.8
     assert names(RerankingRetriever(lexical, Backwards()).retrieve("all about", 1)) == before[-1:]
     assert RerankingRetriever(lexical, Backwards()).retrieve("unheard", 9) == []
+
+
+def test_what_is_too_long_for_a_model_is_said_in_the_words_of_what_it_was_sent(lexical: LexicalRetriever) -> None:
+    class Short(Meaning, Backwards):
+        def embed(self, texts: Sequence[str]) -> list["array[float]"]:
+            raise failure(ErrorCode.CONTEXT_TOO_LONG, "HTTP 413")
+
+        def scores(self, question: str, texts: Sequence[str]) -> list[float]:
+            raise failure(ErrorCode.CONTEXT_TOO_LONG, "HTTP 413")
+
+    with pytest.raises(ModelFailure, match="The question is longer than the embedding model"):
+        HybridRetriever(lexical, Short()).retrieve("dog", 9)
+    with pytest.raises(ModelFailure, match="a passage are together longer than the rerank model"):
+        RerankingRetriever(lexical, Short()).retrieve("dog", 9)
