@@ -99,6 +99,12 @@ def old(tmp_path):
 
 def test_ragflows_chats_move_with_their_files_and_references(old, server):
     old, key = old
+    of = {"headers": {"Authorization": f"Bearer {key}"}, "timeout": 10}
+    empty = requests.post(f"{old.base}/api/v1/datasets", json={"name": "empty"}, **of).json()
+    [chat] = requests.get(f"{old.base}/api/v1/chats", **of).json()["data"]["chats"]
+    tuned = {"top_n": 3, "similarity_threshold": 0.25, "llm_setting": {"temperature": 0.5}, "description": "Tuned"}
+    changed = requests.patch(f"{old.base}/api/v1/chats/{chat['id']}", json=tuned, **of).json()
+    assert (empty["code"], changed["code"]) == (0, 0)
     token = server.token("acme")
     server.start()
     script = blocks("docs/from-ragflow.md", "python")[1].replace(OLD, old.base).replace("<key>", key)
@@ -110,7 +116,9 @@ def test_ragflows_chats_move_with_their_files_and_references(old, server):
         return requests.get(f"{place.base}/api/v1{path}", headers=headers, timeout=10).json()["data"]
 
     [before], [after] = (read(place, who, "/chats")["chats"] for place, who in ((old, key), (server, token)))
-    assert (after["name"], after["prompt_config"]) == (before["name"], before["prompt_config"])
+    kept = ("name", "prompt_config", *tuned)
+    assert [after[key] for key in kept] == [before[key] for key in kept]
+    assert tuned.items() <= before.items()
     there, here = (sorted(read(place, who, f"/chats/{chat['id']}/sessions"), key=lambda session: session["id"])
                    for place, who, chat in ((old, key, before), (server, token, after)))
     for was, session in zip(there, here, strict=True):
