@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from api.cli import main
 from conf.settings import load_settings
+from tests.databases import another_database
 from tests.guides import GUIDES, blocks, check_out, exports, run_in_one_shell
 from tests.processes import ROOT, ServerProcess, wait_until
 
@@ -95,6 +96,27 @@ def old(tmp_path):
         yield old, token
     finally:
         old.stop()
+
+
+def test_what_sqlite_holds_moves_to_postgresql_as_printed(tmp_path, request):
+    check_out(tmp_path)
+    [script] = [block for block in blocks("docs/postgresql.md", "sh") if "restore" in block]
+    *commands, serve = script.splitlines()
+    assert serve == ".venv/bin/chatkeep serve"
+    with another_database("postgres", request, tmp_path) as url:
+        commands = [re.sub("postgresql://.*", f"'{url}'", command) for command in commands]
+        printed = run_in_one_shell(tmp_path, [
+            ".venv/bin/chatkeep dataset add handbook LICENSE", ".venv/bin/chatkeep token create --json", *commands,
+        ])
+        token = re.search(r'"token": "([^"]+)"', printed)[1]
+        server = ServerProcess(tmp_path, [str(tmp_path / ".venv/bin/chatkeep")], CHATKEEP_DATABASE_URL=url)
+        try:
+            server.start()
+            headers = {"Authorization": f"Bearer {token}"}
+            [dataset] = requests.get(f"{server.base}/api/v1/datasets", headers=headers, timeout=10).json()["data"]
+            assert (dataset["name"], dataset["document_count"]) == ("handbook", 1)
+        finally:
+            server.stop()
 
 
 def test_ragflows_chats_move_with_their_files_and_references(old, server):
