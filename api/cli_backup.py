@@ -61,11 +61,13 @@ def _clean_when_told_to_stop() -> Iterator[None]:
 def restore(file: Path, pg_restore: str, as_json: bool) -> None:
     """Put a backup into an empty database, which the settings name, and bring it up to date.
 
-    An answer that had no end when the backup was made is stored as interrupted, with what was said.
+    A backup of SQLite goes into PostgreSQL too. An answer that had no end when the backup was made is stored as
+    interrupted, with what was said.
 
     \b
     Examples: chatkeep restore chatkeep.backup
               CHATKEEP_DATABASE_URL=sqlite:///copy.db chatkeep restore --json chatkeep.backup
+              CHATKEEP_DATABASE_URL=postgresql://user@host/name chatkeep restore chatkeep.backup
     """
     with _clean_when_told_to_stop(), progress("restoring") as told:
         restored = put_back(settings_of(), file, told, pg_restore=pg_restore)

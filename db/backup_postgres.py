@@ -27,7 +27,7 @@ def dump(url: str, file: Path, pg_dump: str, told: Told) -> None:
     schema = database.obj.schema
     with connection():
         server = database.connection().server_version // 10_000
-        check_ours(f"schema {schema!r}", _applied(schema))
+        check_ours(f"schema {schema!r}", applied_in_schema(schema))
         vectors = fetch(
             "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND udt_name = 'vector'", [schema]
         )
@@ -54,7 +54,7 @@ def restore(url: str, file: Path, pg_restore: str) -> None:
     check_release(file, _applied_in(file, schema, pg_restore))
     address, environment = _address(url)
     with connection(), exclusive(), tempfile.NamedTemporaryFile("w", suffix=".list") as entries:
-        _check_empty(schema)
+        check_empty(schema)
         entries.write(_SCHEMA.sub("", listed))  # it is there by now, and perhaps somebody else's to make
         entries.flush()
         _run(
@@ -63,7 +63,8 @@ def restore(url: str, file: Path, pg_restore: str) -> None:
         )
 
 
-def _check_empty(schema: str) -> None:
+def check_empty(schema: str) -> None:
+    """Raises BackupError where the schema holds anything."""
     held = fetch("SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) ORDER BY 1 LIMIT 1",
                  [f'"{schema}"'])
     if held:
@@ -79,7 +80,8 @@ def _check_version(pg_dump: str, server: int) -> None:
         raise BackupError(f"{pg_dump} is of version {version[1] if version else 'unknown'}; {wanted}")
 
 
-def _applied(schema: str) -> list[str]:
+def applied_in_schema(schema: str) -> list[str]:
+    """The migrations of a schema; none where it isn't there or isn't ours."""
     if fetch("SELECT to_regclass(%s)", [f'"{schema}".schema_migration']) == [(None,)]:
         return []
     return [name for (name,) in fetch(f'SELECT name FROM "{schema}".schema_migration')]

@@ -68,6 +68,15 @@ def loads(text: str | bytes) -> Any:
     return clean(value) if escaped in text else value  # type: ignore[operator]
 
 
+def clean_json(text: bytes) -> bytes:
+    """A JSON text itself, or that of its value, cleaned, where an engine would refuse it. Raises ValueError."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return dumps(loads(text)).encode()
+    return dumps(loads(text)).encode() if b"\\u0000" in text else text
+
+
 def size(values: list[dict[str, Any]]) -> int:
     """UTF-8 bytes of the values' compact JSON, each without its `seq`: what the byte counters count."""
     return sum(

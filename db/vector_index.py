@@ -54,6 +54,11 @@ def is_available() -> bool:
     return numpy is not None or vector_type() is not None
 
 
+def vector_text(vector: bytes) -> str:
+    """pgvector's way to write a vector (float32, native order). Raises ValueError where it is cut off."""
+    return json.dumps(array("f", vector).tolist())
+
+
 def insert_vectors(dataset_id: str, rows: Sequence[tuple[str, bytes]]) -> None:
     """Keep a vector (float32, native order) for each of these chunks."""
     kind = vector_type()
@@ -135,7 +140,7 @@ def _best(found: Iterator[tuple[str, float]], limit: int) -> dict[str, float]:
 
 
 def _value(vector: bytes, kind: str | None) -> Any:
-    return json.dumps(memoryview(vector).cast("f").tolist()) if kind else vector
+    return vector_text(vector) if kind else vector
 
 
 def _check_numpy() -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from services.doctor.datasets import examine_datasets
-from services.doctor.finding import Finding
+from services.doctor.finding import UNREADABLE, Finding
 from services.doctor.leftovers import lost_runs, orphans
 from services.doctor.mending import mend
 from services.doctor.sessions import count_sessions, examine_sessions
+from services.doctor.texts import as_far_as_readable, examine_texts
 from services.pruning import Pruning
 
 
@@ -20,15 +21,17 @@ class Doctor:
         self._told = told
 
     def examine(self) -> Iterator[Finding]:
-        """Everything that is wrong, session by session, then what belongs to no session."""
+        """Everything that is wrong: what can't be read, then session by session, then what belongs to no session."""
         self.examined, total = 0, count_sessions()
-        for findings in examine_sessions():
+        texts = list(examine_texts())
+        yield from texts
+        told = {finding.id for finding in texts}
+        for findings in as_far_as_readable(examine_sessions()):
             self.examined += 1
             self._told(self.examined, total)
-            yield from findings
-        yield from orphans()
-        yield from lost_runs()
-        yield from examine_datasets()
+            yield from (found for found in findings if found.check != UNREADABLE or found.id not in told)
+        for others in (orphans(), lost_runs(), examine_datasets()):
+            yield from as_far_as_readable(others)
 
     def mend(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
         """Do the safe mends and look again: what was mended, and what is left."""

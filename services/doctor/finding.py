@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 FIX = "run `chatkeep doctor --fix`"
+FROM_A_BACKUP = "take it from a backup, or delete it"
+UNREADABLE = "unreadable"  # the check of what no other check can look at
 
 
 @dataclass(frozen=True, slots=True)

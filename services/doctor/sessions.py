@@ -11,7 +11,8 @@ from db.database import connection, fetch
 from db.document import API4_CONVERSATIONS, CONVERSATIONS, DocumentTooNew, Loaded, PagedDocument
 from db.jsontext import size
 from db.models import DocumentRow
-from services.doctor.finding import FIX, Finding
+from db.unreadable import decoding
+from services.doctor.finding import FIX, FROM_A_BACKUP, UNREADABLE, Finding
 from services.principal import Principal, owned_by
 
 BATCH = 1_000
@@ -41,7 +42,7 @@ def _rows(document: PagedDocument) -> Iterator[DocumentRow]:
     while True:
         with connection():
             batch = list(
-                row.select(*row.light()).where(owned_by(Principal.system(), row), row.id > after)
+                row.select(row.id, row.next_seq).where(owned_by(Principal.system(), row), row.id > after)
                 .order_by(row.id).limit(BATCH)
             )
         if not batch:
@@ -53,8 +54,12 @@ def _rows(document: PagedDocument) -> Iterator[DocumentRow]:
 def _examine(document: PagedDocument, row: DocumentRow) -> Iterator[Finding]:
     if row.next_seq == 0:
         return  # another system's arrays: the first write mends them
-    with connection():
-        found = _read(document, row.id)
+    try:
+        with connection(), decoding():
+            found = _read(document, row.id)
+    except ValueError as error:
+        yield Finding(UNREADABLE, row.id, f"{document.table}: it can't be read: {error}", FROM_A_BACKUP)
+        return
     if found is None:
         return
     fresh, loaded, index, pages, active = found

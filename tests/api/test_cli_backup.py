@@ -291,8 +291,8 @@ def test_a_file_that_is_no_backup_is_refused(
     other: str, folder: Path, engine: str, content: bytes, said: str | None
 ) -> None:
     (folder / "x").write_bytes(content)
-    own = content.startswith(b"PGDMP") == (engine == "postgres")
-    wanted = said or ("Error: " if own else f"and CHATKEEP_DATABASE_URL names {engine}")
+    fits = engine == "postgres" or not content.startswith(b"PGDMP")
+    wanted = said or ("Error: " if fits else f"and CHATKEEP_DATABASE_URL names {engine}")
     assert wanted in refused("restore", "x", url=other)
     if engine == "sqlite":
         assert not Path(other.removeprefix("sqlite:///")).exists()
@@ -346,6 +346,26 @@ def test_a_damaged_page_is_found_before_anything_is_restored(
     whole[20_000:24_000] = os.urandom(4_000)
     (folder / "b.backup").write_bytes(whole)
     assert "b.backup" in refused("restore", "b.backup", url=other)
+    assert not Path(other.removeprefix("sqlite:///")).exists()
+
+
+@pytest.mark.parametrize(("damaged", "said"), [
+    (b"Because. Because. Because. ", "conversation{page} {id}: message isn't UTF-8: byte "),
+    (b"A pump moves water.", "dataset_chunk {id}: content isn't UTF-8: byte "),
+])
+def test_a_text_that_is_overwritten_is_found_before_anything_is_restored(
+    filled: Settings, other: str, engine: str, folder: Path, damaged: bytes, said: str
+) -> None:
+    if engine != "sqlite":
+        pytest.skip("PostgreSQL's archives are compressed")
+    run("backup", "b.backup", url=filled.database.url)
+    (folder / "b.backup").write_bytes((folder / "b.backup").read_bytes().replace(damaged, b"\xff" * len(damaged), 1))
+    printed = refused("restore", "b.backup", url=other)
+    open_database(filled)
+    with connection():
+        ids = {id for table in ("conversation", "dataset_chunk") for (id,) in fetch(f"SELECT id FROM {table}")}
+    told = {f"b.backup is damaged: {said.format(id=id, page=page)}" for id in ids for page in ("", "_page")}
+    assert any(sentence in printed for sentence in told)
     assert not Path(other.removeprefix("sqlite:///")).exists()
 
 

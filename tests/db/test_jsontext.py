@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from db.database import connection
 from db.document import CONVERSATIONS
-from db.jsontext import IntegerTooBig, clean, clean_text, dumps, loads, size
+from db.jsontext import IntegerTooBig, clean, clean_json, clean_text, dumps, loads, size
 from db.models import Dialog
 
 ANY_TEXT = st.text() | st.text(
@@ -40,6 +40,20 @@ def reference_text(text: str) -> str:
         lambda pair: chr(0x10000 + ((ord(pair[0][0]) - 0xD800) << 10) + ord(pair[0][1]) - 0xDC00), text,
     )
     return re.sub("[\ud800-\udfff]", "\ufffd", joined)
+
+
+@pytest.mark.parametrize(("text", "cleaned"), [
+    ('{"b": 1.50, "a":\t"\\n \\\\n"}', None), ("[1e3, 12345678901234567890123]", None),
+    ('["a\\u0000b"]', '["ab"]'), ('["\\ud800"]', '["\ufffd"]'), ('["\\ud83d\\ude00"]', None), ("[NaN]", "[null]"),
+])
+def test_a_text_that_an_engine_would_refuse_is_cleaned_and_every_other_stays(text: str, cleaned: str | None) -> None:
+    assert clean_json(text.encode()).decode() == (text if cleaned is None else cleaned)
+
+
+@pytest.mark.parametrize("text", ["[", "", "['a']"])
+def test_a_text_that_is_no_json_is_not_cleaned(text: str) -> None:
+    with pytest.raises(ValueError, match=r"line 1 column \d"):
+        clean_json(text.encode())
 
 
 class TestText:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from api.cli import main
 from conf.settings import load_settings
+from tests.databases import another_database
 from tests.guides import GUIDES, blocks, check_out, exports, run_in_one_shell
 from tests.processes import ROOT, ServerProcess, wait_until
 
@@ -97,8 +98,35 @@ def old(tmp_path):
         old.stop()
 
 
+def test_what_sqlite_holds_moves_to_postgresql_as_printed(tmp_path, request):
+    check_out(tmp_path)
+    [script] = [block for block in blocks("docs/postgresql.md", "sh") if "restore" in block]
+    *commands, serve = script.splitlines()
+    assert serve == ".venv/bin/chatkeep serve"
+    with another_database("postgres", request, tmp_path) as url:
+        commands = [re.sub("postgresql://.*", f"'{url}'", command) for command in commands]
+        printed = run_in_one_shell(tmp_path, [
+            ".venv/bin/chatkeep dataset add handbook LICENSE", ".venv/bin/chatkeep token create --json", *commands,
+        ])
+        token = re.search(r'"token": "([^"]+)"', printed)[1]
+        server = ServerProcess(tmp_path, [str(tmp_path / ".venv/bin/chatkeep")], CHATKEEP_DATABASE_URL=url)
+        try:
+            server.start()
+            headers = {"Authorization": f"Bearer {token}"}
+            [dataset] = requests.get(f"{server.base}/api/v1/datasets", headers=headers, timeout=10).json()["data"]
+            assert (dataset["name"], dataset["document_count"]) == ("handbook", 1)
+        finally:
+            server.stop()
+
+
 def test_ragflows_chats_move_with_their_files_and_references(old, server):
     old, key = old
+    of = {"headers": {"Authorization": f"Bearer {key}"}, "timeout": 10}
+    empty = requests.post(f"{old.base}/api/v1/datasets", json={"name": "empty"}, **of).json()
+    [chat] = requests.get(f"{old.base}/api/v1/chats", **of).json()["data"]["chats"]
+    tuned = {"top_n": 3, "similarity_threshold": 0.25, "llm_setting": {"temperature": 0.5}, "description": "Tuned"}
+    changed = requests.patch(f"{old.base}/api/v1/chats/{chat['id']}", json=tuned, **of).json()
+    assert (empty["code"], changed["code"]) == (0, 0)
     token = server.token("acme")
     server.start()
     script = blocks("docs/from-ragflow.md", "python")[1].replace(OLD, old.base).replace("<key>", key)
@@ -110,7 +138,9 @@ def test_ragflows_chats_move_with_their_files_and_references(old, server):
         return requests.get(f"{place.base}/api/v1{path}", headers=headers, timeout=10).json()["data"]
 
     [before], [after] = (read(place, who, "/chats")["chats"] for place, who in ((old, key), (server, token)))
-    assert (after["name"], after["prompt_config"]) == (before["name"], before["prompt_config"])
+    kept = ("name", "prompt_config", *tuned)
+    assert [after[key] for key in kept] == [before[key] for key in kept]
+    assert tuned.items() <= before.items()
     there, here = (sorted(read(place, who, f"/chats/{chat['id']}/sessions"), key=lambda session: session["id"])
                    for place, who, chat in ((old, key, before), (server, token, after)))
     for was, session in zip(there, here, strict=True):

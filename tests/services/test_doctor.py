@@ -300,3 +300,47 @@ def test_the_command_says_what_it_mended_and_what_it_left(
     found = json.loads(told.stdout)
     assert (len(found["mended"]), len(found["findings"]), found["examined"]) == (*counts, 2)
     assert invoke(main, ["doctor"]).exit_code == (1 if counts[1] else 0)
+
+
+@pytest.fixture
+def on_sqlite(ids: dict[str, str]) -> None:
+    if dialect() is not SQLITE:
+        pytest.skip("PostgreSQL keeps no text that can't be read")
+
+
+UNREADABLE = {
+    "a page": ("{ids[conversation]}", "conversation_page: message isn't UTF-8: byte 9 is 0xff",
+               "UPDATE conversation_page SET message = CAST(substr(CAST(message AS blob), 1, 9) || x'ff' AS text) "
+               "WHERE first_seq = 1"),
+    "an open page": ("{ids[api_4_conversation]}", "api_4_conversation: message isn't UTF-8: byte 2 is 0xc3",
+                     "UPDATE api_4_conversation SET message = CAST('[\"' || x'c3' || '\"]' AS text)"),
+    "a half of a document": ("{ids[conversation]}", "conversation_page: reference isn't JSON",
+                             "UPDATE conversation_page SET reference = '[{{' WHERE first_seq = 1 "
+                             "AND conversation_id = '{ids[conversation]}'"),
+    "a session's name": ("{ids[conversation]}", "conversation: name isn't UTF-8: byte 0 is 0xff",
+                         "UPDATE conversation SET name = CAST(x'ff' AS text)"),
+    "the index": ("{ids[conversation]}", "message_index: message_id isn't UTF-8: byte 0 is 0xff",
+                  "UPDATE message_index SET message_id = CAST(x'ff' AS text) "
+                  "WHERE seq = 4 AND conversation_id = '{ids[conversation]}'"),
+    "a session's id": ("\ufffd", "conversation: id isn't UTF-8: byte 0 is 0xff",
+                       "UPDATE conversation SET id = CAST(x'ff' AS text)"),
+    "a dataset's name": ("{ids[dataset]}", "dataset: name isn't UTF-8: byte 0 is 0xff",
+                         "UPDATE dataset SET name = CAST(x'ff' AS text)"),
+}
+
+@pytest.mark.usefixtures("on_sqlite")
+@pytest.mark.parametrize("broken", UNREADABLE)
+def test_a_row_that_cannot_be_read_is_told_once_and_the_others_are_examined(
+    ids: dict[str, str], store: Settings, broken: str
+) -> None:
+    id, problem, statement = UNREADABLE[broken]
+    with without_keys():
+        assert database.execute_sql(statement.format(ids=ids)).rowcount == 1
+        change("UPDATE dataset SET chunk_count = 9")
+    told = CliRunner(env={"CHATKEEP_DATABASE_URL": store.database.url}).invoke(main, ["doctor", "--json"])
+    assert told.exit_code == 1, told.output
+    findings, examined = (json.loads(told.stdout)[key] for key in ("findings", "examined"))
+    assert examined == 2 or broken == "a session's id"
+    first, *others = [finding for finding in findings if finding["check"] == "unreadable"]
+    assert others == [] and first["id"] == id.format(ids=ids) and first["problem"].startswith(problem)
+    assert "chunk_count" in [finding["check"] for finding in findings]
