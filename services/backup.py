@@ -1,6 +1,7 @@
 """Backups: one file that holds everything, made while the server goes on, and put back into an empty database."""
 
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,10 +85,9 @@ def _check_target(target: Path, live: Path | None, force: bool) -> None:
 @contextmanager
 def _taking_the_place_of(target: Path) -> Iterator[Path]:
     """A file of mode 0600 beside the target, which takes its place when the block has ended well."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    part = Path(name)
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")  # known before it is there: a stop finds it
     try:
-        os.close(handle)
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         yield part
         _bring_to_disk(part)
         part.replace(target)

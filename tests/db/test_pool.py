@@ -13,7 +13,7 @@ from db.postgres import has_input
 from tests.db.conftest import execute
 from tests.statements import listening
 
-OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() " \
+OTHERS = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() " \
          "AND backend_type = 'client backend'"
 
 
