@@ -19,6 +19,7 @@ from services.errors import InvalidArgument, InvalidData
 from services.knowledge.datasets import DatasetService
 from services.knowledge.metadata import read_filter
 from services.rag.highlight import highlighted
+from services.rag.likeness import forms
 from services.rag.retrieval import Wanted, retriever
 from services.rag.retrievers import Document, doc_aggs, question_words, wire_chunk
 
@@ -62,6 +63,11 @@ class Found(Advised):
     doc_aggs: list[DocumentCount]
 
 
+def _marks(question: str) -> frozenset[str]:
+    """The words that a passage is found and ranked by."""
+    return frozenset(form for word in question_words(question) for form in forms(word))
+
+
 @blueprint.post("")
 @described(Found, body=Wish, example={"dataset_ids": [EXAMPLE_IDS["dataset_id"]], "question": "reset a password"})
 def retrieve() -> Response:
@@ -79,7 +85,7 @@ def retrieve() -> Response:
     wanted = _wanted(body, dataset_ids)
     found = retriever(principal(), wanted, chatkeep().models).retrieve(question, wanted.top_k)
     shown = found[(page - 1) * size : page * size]
-    marks = frozenset(question_words(question)) if flag(body, "highlight", default=False) else None
+    marks = _marks(question) if flag(body, "highlight", default=False) else None
     return success({
         "chunks": [_shown(each, marks) for each in shown], "total": len(found),
         "doc_aggs": doc_aggs(wire_chunk(each) for each in found),

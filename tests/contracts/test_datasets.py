@@ -94,6 +94,13 @@ def test_a_file_is_kept_parsed_when_asked_and_found(alice, dataset):
     assert "<em>moves</em> <em>water</em>" in chunk["highlight"]
 
 
+def test_a_word_is_marked_in_the_form_that_it_was_found_in(alice, dataset):
+    parsed(alice, dataset, ferry_md="# Ferry\n\nGoats travel on the lower deck.")
+    wish = {"dataset_ids": [dataset], "question": "Where is my goat?", "highlight": True}
+    [chunk] = alice.ok("POST", "/retrieval", wish)["chunks"]
+    assert "<em>Goats</em> travel on the" in chunk["highlight"]
+
+
 def test_a_file_of_the_same_name_replaces_the_one_before(alice, dataset):
     [before] = parsed(alice, dataset, a_md="# A\n\nzebra")
     [kept] = upload(alice, dataset, a_md="# A\n\nlion")["data"]
